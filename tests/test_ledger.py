@@ -26,7 +26,7 @@ LEDGER = {
     "gang": 1585,
     "kube": 3642,
     "local": 3289,
-    "muster": 1150,
+    "muster": 1154,
     "runtime": 2312,
     "scheduler": 11049,
     "store": 3348,

@@ -2,8 +2,8 @@
 """All gangs that are followed: one memory for each, and the room in the columns that goes with it.
 
 Every change of a memory comes through here, so that the room that is taken is always that of the
-assumed pods that are remembered. What a change means for a gang, the pure `tracker` says; where
-its facts come from, `members`; what is to be done, `Effects` does.
+assumed pods that are remembered. The pure `tracker` derives the next state of a gang from
+the facts that `members` reads, and `Effects` carries out the result.
 """
 
 from __future__ import annotations

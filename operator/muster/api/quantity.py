@@ -45,8 +45,8 @@ _BYTES = frozenset({"memory", "storage", "ephemeral-storage"})
 def parse(quantity: str | float) -> Fraction:
     """Return the value of a quantity as it stands in a document, exact within 40 digits.
 
-    One that is larger is as large as it gets, one that is smaller as small; its length costs
-    nothing. Raises ValueError, naming the text, for everything Kubernetes does not accept.
+    An amount out of bounds becomes the nearest bound, however long its text is. Raises
+    ValueError, naming the text, for everything Kubernetes does not accept.
     """
     match = _TEXT.fullmatch(str(quantity)) if not isinstance(quantity, bool) else None
     if match is None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an object counts for that is stored and cannot be read: the worst that it may mean.
+"""The values that stand for stored objects that cannot be parsed: the worst that they may mean.
 
-Nobody gets room, a volume or leave by it, and who waits for it is told its name.
+No gang gets room, a volume or permission by such an object. A gang that waits for one names it.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _role(tasks: TaskSet, pods: Pods, plan: Plan) -> RoleInput:
     gated = succeeded = 0
     for index, place in tasks.places.items():
         pod, node = pods.get(place), plan.assumed.get(place)
-        # Before all else: its work is done, wherever it was and whoever takes its room by now.
+        # First: its work is done, on whichever node it was.
         if pod is not None and pod.phase == "Succeeded":
             succeeded += 1
         elif node:

@@ -449,8 +449,8 @@ class Volumes:
         if of is None:
             return ()
         own = {e.key for term in of.topologies or () for e in term.labels}
-        # What the driver says on nodes is surer than what the class allows; without either nobody
-        # knows, and all nodes count as one domain.
+        # The labels that the driver reports on nodes come before those that the class allows.
+        # Without either all nodes count as one domain.
         return self.limits.labels(of.driver) or tuple(sorted(own))
 
     def choose(self, views: Mapping[str, NodeView]) -> None:

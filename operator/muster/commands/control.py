@@ -50,7 +50,7 @@ async def restart(kube: Kube, namespace: str, what: Reference) -> AsyncGenerator
             if not told:
                 break
         await _write(kube, job, suspend=False)
-    except (asyncio.CancelledError, GeneratorExit):  # the latter: nobody reads what is printed
+    except (asyncio.CancelledError, GeneratorExit):  # the latter: the output is closed
         # What is under way could be carried out after what undoes it.
         await asyncio.wait([down])
         await _write(kube, job, suspend=False)

@@ -296,7 +296,7 @@ class Computed:
             yield f"  would evict {pod} from {eviction.node} ({eviction.action})"
 
     def _obstacles(self, gang: GangInput, decision: Decision) -> Iterator[str]:
-        """Yield which nodes are ruled out, and who uses what is short."""
+        """Yield the reasons that rule out nodes, and the holders of short resources."""
         verdict = decision.verdict
         for text, count in verdict.ruled_out.items():
             yield f"  {count} of {len(self.seen.nodes)} nodes: {text}"

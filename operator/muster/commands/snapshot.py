@@ -132,7 +132,7 @@ def _known(recording: Recording) -> Store:
     names = tuple(sorted(recording.rules.scheduler_names))
     store = empty_store(names, Callbacks(unreadable=_refuse))
     store.priorities = dict(recording.rules.priorities)
-    # Nobody is asked here what the cluster serves: files have PodGroups in our own dialect.
+    # Discovery is not asked: PodGroups in files are of Muster's own API.
     store.groups.use(gang.EMBEDDED.apis[0])
     for node in recording.nodes:
         store.columns.node_changed(None, node)
@@ -148,7 +148,7 @@ def _known(recording: Recording) -> Store:
 
 
 def _charged(gang: GangInput, store: Store, pods: Mapping[str, tuple[Json, Json]]) -> GangInput:
-    """Return a gang of pods that nobody has created yet with what quotas and limits say of them.
+    """Return a gang of pods that do not exist yet, with their charges and refusals by quotas.
 
     `pods`: documents by place, as they are written and as they would be stored. Those of a job are
     charged already.

@@ -89,7 +89,7 @@ def _removal(scope: Scope) -> Iterator[Delete]:
 
 
 def end(scope: Scope) -> Iterator[Action]:
-    """Yield the deletion of the group with its job, and one event about it."""
+    """Yield the deletion of the group with its job, and the events about it."""
     for action in _removal(scope):
         yield action
         text = f"Job has been terminated. Deleting {action.kind}"

@@ -299,7 +299,7 @@ class Dashboard:
                 await _send(response, b"event: replaced\ndata: {}\n\n")
                 return
             found = group.since(at)
-            try:  # who asks may see what he could, and there is something to be seen
+            try:  # the user may still see the same, and the page is not gone
                 same = found is not None and await self._group(request) is group
             except web.HTTPException:
                 same = False
