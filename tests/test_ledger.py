@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6745,
     "api": 3207,
-    "cluster": 6652,
+    "cluster": 6645,
     "commands": 5680,
     "controller": 4360,
     "dashboard": 614,
@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1154,
     "runtime": 2312,
     "scheduler": 11049,
-    "store": 3348,
-    "tests": 69398,
+    "store": 3315,
+    "tests": 69396,
     "tools": 3530,
 }
 

@@ -556,9 +556,8 @@ class Cluster(Shown):
         self.version += 1
         made["metadata"]["resourceVersion"] = str(self.version)
         for groups in (self.store.groups, *self.store.podgroups.others.values()):
-            for _, collection in groups.collections():
-                if groups.api.api_version == made["apiVersion"]:
-                    collection.apply(made)
+            if groups.api is not None and groups.api.api_version == made["apiVersion"]:
+                groups.kept.apply(made)
 
     def cycle(self, chosen):
         """Return what a cycle sees, and what it decides by that policy."""
@@ -659,9 +658,8 @@ def test_what_goes_leaves_nothing_behind(seed):
     for (kind, namespace, name), uid in cluster.shown.items():
         cluster.store.gone(kind, namespace, name, uid)
     for groups in (cluster.store.groups, *cluster.store.podgroups.others.values()):
-        for _, collection in groups.collections():
-            for namespace, name in list(collection.objects):
-                collection.discard(namespace, name, f"uid-PodGroup-{name}")
+        for namespace, name in list(groups.kept.objects):
+            groups.kept.discard(namespace, name, f"uid-PodGroup-{name}")
     inputs, decisions, _ = cluster.cycle(PLAIN)
     (decision,) = decisions
     assert {p.node for p in decision.placements} == {"quiet-node"}

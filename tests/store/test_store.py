@@ -366,7 +366,7 @@ def test_a_group_is_found_through_the_api_that_is_served(story):
     found = story.store.group(story.job)
     assert story.store.is_of_job(found)
     assert (groups.missing, story.asked()) == (False, ({KEY}, False))
-    groups.lose()
+    groups.use(None)
     assert (groups.missing, story.store.group(story.job)) == (True, None)
 
 

@@ -4,26 +4,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from muster.cluster import tables
 from muster.scheduler.model import HostPort, IntArray, addresses
-
-Key = TypeVar("Key", bound=Hashable)
-Item = TypeVar("Item", bound=Hashable)
-
-
-def count(table: dict[Key, Counter[Item]], key: Key, item: Item, sign: int) -> None:
-    """Add `sign` to an entry; entries and rows that come to nothing go."""
-    held = table.setdefault(key, Counter())
-    held[item] += sign
-    if not held[item]:
-        del held[item]
-    if not held:
-        del table[key]
-
 
 Held = dict[tuple[str, int], dict[str, Counter[HostPort]]]
 """Protocol and port -> node -> port -> how many pods hold it."""
@@ -45,7 +31,7 @@ class HostPorts:
         for table in (self._held, self._ending) if ending else (self._held,):
             for port in ports:
                 held = table.setdefault(port.number, {})
-                count(held, node, port, sign)
+                tables.count(held, node, port, sign)
                 if not held:
                     del table[port.number]
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from muster.cluster import hostports, nodes
+from muster.cluster import nodes, tables
 from muster.cluster.nodes import NodeColumns
 from muster.cluster.podindex import Answer, PodIndex, TermIndex, required_labels
 from muster.cluster.pods import PodShape, PodUse
@@ -83,7 +83,7 @@ class TermCounts:
             self._hold(term, use.node, sign)
             # One that goes still keeps others away until it has gone; ahead it is taken off.
             if use.deleting:
-                hostports.count(self.going, term, use.node, sign)
+                tables.count(self.going, term, use.node, sign)
         if self._pods is not None:
             self._pods.put(use, sign)
             if self._pods.is_stale:
@@ -92,7 +92,7 @@ class TermCounts:
 
     def _hold(self, term: PodAffinityTerm, node: str, sign: int) -> None:
         known = term in self.holders
-        hostports.count(self.holders, term, node, sign)
+        tables.count(self.holders, term, node, sign)
         if known != (term in self.holders):
             (self.held.remove if known else self.held.add)(term)
             self.changes += 1

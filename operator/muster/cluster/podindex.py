@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from muster.cluster import tables
 from muster.cluster.pods import PodUse
 from muster.cluster.selectors import (
     Expression,
@@ -177,7 +178,7 @@ class TermIndex:
     """Terms about other pods, to find those that may select a pod."""
 
     def __init__(self, terms: Iterable[PodAffinityTerm] = ()) -> None:
-        self._by_label: dict[tuple[str, str], dict[PodAffinityTerm, None]] = {}
+        self._by_label: dict[tuple[str, str], dict[PodAffinityTerm, bool]] = {}
         self._others: dict[PodAffinityTerm, None] = {}
         """Terms that require no value of a label."""
         for term in terms:
@@ -189,15 +190,12 @@ class TermIndex:
         if labels is None:
             self._others[term] = None
         for label in labels or ():
-            self._by_label.setdefault(label, {})[term] = None
+            tables.put(self._by_label, label, term, value=True)
 
     def remove(self, term: PodAffinityTerm) -> None:
         """Remove a term that was added."""
         for label in required_labels(term) or ():
-            terms = self._by_label.get(label, {})
-            terms.pop(term, None)
-            if not terms:
-                self._by_label.pop(label, None)
+            tables.put(self._by_label, label, term, None)
         self._others.pop(term, None)
 
     def candidates(self, identity: Identity) -> Iterator[PodAffinityTerm]:

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from muster.api import podtemplate, quantity
 from muster.api.model import Json
 from muster.api.reasons import Reason
-from muster.cluster import runtimeclass
+from muster.cluster import runtimeclass, tables
 from muster.cluster.runtimeclass import Runtimes, RuntimeView
 from muster.scheduler.model import Quota, Refusal
 
@@ -260,12 +260,8 @@ class QuotaBook:
 
 
 def _put(views: dict[str, dict[str, V]], before: V | None, after: V | None) -> None:
-    if before is not None:
-        views[before.namespace].pop(before.name, None)
-        if not views[before.namespace]:
-            del views[before.namespace]
-    if after is not None:
-        views.setdefault(after.namespace, {})[after.name] = after
+    for view in filter(None, (before, after)):
+        tables.put(views, view.namespace, view.name, view if view is after else None)
 
 
 def parse_quota(document: Json) -> QuotaView:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from muster.api.reasons import Reason
-from muster.cluster import queuetree
+from muster.cluster import queuetree, tables
 from muster.cluster.gangs import GangInput
 from muster.cluster.hostports import HostPorts
 from muster.cluster.nodes import (
@@ -543,7 +543,7 @@ class ClusterColumns:
             self._nominated[key] = use
             return
         self._uses[key] = use
-        self._residents.setdefault(use.node, {})[key] = use
+        tables.put(self._residents, use.node, key, use)
         self._ports.put(use.node, use.ports, ending=use.deleting, sign=1)
         self._affinity.put(use, 1)
         self.volumes.put(use, 1)
@@ -554,10 +554,7 @@ class ClusterColumns:
         use = self._uses.pop(key, None)
         if use is None:
             return
-        residents = self._residents[use.node]
-        del residents[key]
-        if not residents:
-            del self._residents[use.node]
+        tables.put(self._residents, use.node, key, None)
         self._ports.put(use.node, use.ports, ending=use.deleting, sign=-1)
         self._affinity.put(use, -1)
         self.volumes.put(use, -1)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from muster.api.reasons import Reason
+from muster.cluster import tables
 from muster.cluster.nodes import NodeView, holds
 from muster.cluster.pods import PodKey, PodShape, PodUse, Scratch, Term
 from muster.cluster.storage import (
@@ -75,13 +76,7 @@ class Limits:
             if +said:
                 self._labels[driver] = +said
         for driver, count in view.most:
-            nodes = self._most.setdefault(driver, {})
-            if there:
-                nodes[view.node] = count
-            else:
-                nodes.pop(view.node, None)
-            if not nodes:
-                del self._most[driver]
+            tables.put(self._most, driver, view.node, count if there else None)
 
     def labels(self, driver: str) -> tuple[str, ...]:
         """Return the labels of nodes that reach the same volumes; none: nobody says.
@@ -221,10 +216,7 @@ class Volumes:
             elif isinstance(view, VolumeView):
                 _put(self.volumes, view.name, view, there=there)
                 use = view.owner[:2] if view.owner else view.storage_class
-                volumes = self._by_use.setdefault(use, {})
-                _put(volumes, view.name, view, there=there)
-                if not volumes:
-                    del self._by_use[use]
+                tables.put(self._by_use, use, view.name, view if there else None)
             elif isinstance(view, ClassView):
                 _put(self.classes, view.name, view, there=there)
                 # Of several defaults the newest, as the API server's admission has it; of equal
@@ -244,10 +236,7 @@ class Volumes:
         self._measured += 1
         (keys, values), of = view.labels, view.storage_class
         by_values = self._capacities.setdefault((of, keys), {})
-        capacities = by_values.setdefault(values, {})
-        _put(capacities, view.key, view, there=there)
-        if not capacities:
-            del by_values[values]
+        tables.put(by_values, values, view.key, view if there else None)
         if not by_values:
             del self._capacities[of, keys]
 
@@ -262,16 +251,10 @@ class Volumes:
         if not (use.claims or use.scratch):
             return
         for claim in use.mounts:
-            users = self.users.setdefault(claim, {})
-            _put(users, use.key, use.node, there=sign > 0)
-            if not users:
-                del self.users[claim]
+            tables.put(self.users, claim, use.key, use.node if sign > 0 else None)
         for own in use.scratch:
             key = own.key(use.namespace, use.name)
-            asked = self._scratch.setdefault(key, {})
-            _put(asked, use.uid, own, there=sign > 0)
-            if not asked:
-                del self._scratch[key]
+            tables.put(self._scratch, key, use.uid, own if sign > 0 else None)
         if use.deleting:
             (self.going.add if sign > 0 else self.going.discard)(use.key)
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 from muster.api import names
 from muster.api.model import BatchView, Job, ObjectView, PodView
 from muster.api.owner import Owner
+from muster.cluster import tables
 from muster.controller.model import Losses
 
 K = TypeVar("K")
@@ -108,27 +109,24 @@ class Children:
         ):
             # Also where the name stays: a pod may be made anew or change hands between two looks,
             # and the old owner would keep what is not his.
-            _unlink(self._pods_of, before.owner, before.name)
+            _put(self._pods_of, before.owner, before.name, None)
             self._pods.pop((before.namespace, before.name), None)
         if after is not None:
             self._pods[after.namespace, after.name] = after
-            if after.owner is not None:
-                self._pods_of.setdefault(after.owner, {})[after.name] = after
+            _put(self._pods_of, after.owner, after.name, after)
 
     def changed(self, before: ObjectView | None, after: ObjectView | None) -> None:
         """Take in a change of another object; None stands for absent."""
         if before is not None:
             self._all.pop((before.kind, before.namespace, before.name), None)
-            _unlink(self._of, before.owner, (before.kind, before.name))
+            _put(self._of, before.owner, (before.kind, before.name), None)
         if after is not None:
             self._all[after.kind, after.namespace, after.name] = after
-            if after.owner is not None:
-                self._of.setdefault(after.owner, {})[after.kind, after.name] = after
+            _put(self._of, after.owner, (after.kind, after.name), after)
         elif isinstance(before, BatchView) and before.end and self._is_job(before.owner):
             # With ttlSecondsAfterFinished it may go before a pass has seen its end: the launcher
             # of a job would be made, and run, once more.
-            assert before.owner is not None
-            self._past.setdefault(before.owner, {})[before.kind, before.name] = before
+            _put(self._past, before.owner, (before.kind, before.name), before)
         if before != after:
             self._makes(before, after)
 
@@ -141,18 +139,13 @@ class Children:
         for batch in (before, after):
             if isinstance(batch, BatchView) and batch.owner is not None:
                 # Taken out and put back: its owner may have changed with the object.
-                me, makers = batch.as_owner, self._makers.setdefault(batch.owner, {})
+                me, there = batch.as_owner, batch is after
                 self._owner.pop(me, None)
-                makers.pop(me, None)
-                if batch is after:
+                tables.put(self._makers, batch.owner, me, batch.suspended if there else None)
+                if there:
                     self._owner[me] = batch.owner
-                    makers[me] = batch.suspended
-                if not makers:
-                    del self._makers[batch.owner]
 
 
-def _unlink(table: dict[Owner, dict[K, V]], owner: Owner | None, key: K) -> None:
-    if owner in table:
-        table[owner].pop(key, None)
-        if not table[owner]:
-            del table[owner]
+def _put(table: dict[Owner, dict[K, V]], owner: Owner | None, key: K, value: V | None) -> None:
+    if owner is not None:
+        tables.put(table, owner, key, value)

@@ -232,7 +232,7 @@ class GroupInformers:
             for informer in self._companions:
                 await informer.synced.wait()
             await self._follow(api)
-            self._groups.lose()
+            self._groups.use(None)
 
     async def read(self) -> None:
         """Read the groups once, if their API is served. Raises ApiError and connection errors."""

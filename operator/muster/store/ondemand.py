@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 from muster.api import names
 from muster.api.model import Job, Json, ObjectView, PodView
+from muster.cluster import tables
 from muster.frameworks.base import Companion, Framework
 from muster.kube import client
 from muster.kube.client import BROKEN, ApiError, Kube
@@ -102,10 +103,10 @@ class Strangers:
         """Remember the object of that path unless the watches show it; return whether it was."""
         kind, labels = document["kind"], document["metadata"].get("labels") or {}
         if names.OPERATOR_NAME in labels and kind not in self._unwatched:
-            self._lose(job.key, path)
+            tables.put(self._met, job.key, path, None)
             return False
         view = parse.pod(document) if kind == "Pod" else parse.child(kind, document)
-        self._met.setdefault(job.key, {})[path] = view
+        tables.put(self._met, job.key, path, view)
         return True
 
     async def look(self, job: Job) -> None:
@@ -120,7 +121,7 @@ class Strangers:
             if found is not None:
                 self.meet(job, path, found)
                 return
-            self._lose(job.key, path)
+            tables.put(self._met, job.key, path, None)
 
     def pods(self, job: Job, wanted: Iterable[str]) -> tuple[PodView, ...]:
         """Return the pods among them that have one of these names."""
@@ -135,12 +136,6 @@ class Strangers:
     def forget(self, key: str) -> None:
         """Drop what is kept of a job that is gone."""
         self._met.pop(key, None)
-
-    def _lose(self, key: str, path: str) -> None:
-        met = self._met.get(key, {})
-        met.pop(path, None)
-        if not met:
-            self._met.pop(key, None)
 
 
 QUARANTINE: Final = 5.0

@@ -15,7 +15,7 @@ from typing import Final
 from muster.api import edge, names
 from muster.api.model import GroupView, Json, PodView
 from muster.api.owner import Owner
-from muster.cluster import hostports, podgroups
+from muster.cluster import podgroups, tables
 from muster.cluster.podgroups import Member
 from muster.gang import (
     EMBEDDED,
@@ -77,25 +77,25 @@ class ForeignPods:
             return
         for member, sign in ((before, -1), (after, 1)):
             if member is not None and member[0].owner is not None:
-                hostports.count(self._keys_by, member[0].owner, member[1].group, sign)
+                tables.count(self._keys_by, member[0].owner, member[1].group, sign)
         if before is not None and (after is None or after[1].group != before[1].group):
             self._drop(before)
         if after is not None:
             self._key_of[after[0].namespace, after[0].name] = after[1].group
-            self._members.setdefault(after[1].group, {})[after[0].name] = after
+            tables.put(self._members, after[1].group, after[0].name, after)
             self.bump(after[1].group)
 
     def _drop(self, member: Member) -> None:
         pod, ask = member
-        members = self._members.get(ask.group, {})
+        known = self._members.get(ask.group, {}).get(pod.name)
         # Its name may have a new pod by now, of which an end that is shown late takes nothing
         # away.
-        if pod.name in members and members[pod.name][0].uid == pod.uid:
-            del members[pod.name]
-            self._key_of.pop((pod.namespace, pod.name), None)
+        if known is not None and known[0].uid == pod.uid:
             self.bump(ask.group)
-        if not members and self._members.pop(ask.group, None) is not None:
-            del self._revisions[ask.group]
+            self._key_of.pop((pod.namespace, pod.name), None)
+            tables.put(self._members, ask.group, pod.name, None)
+            if ask.group not in self._members:
+                del self._revisions[ask.group]
 
 
 _OBJECTS: Final = (podgroups.PLUGINS, podgroups.NATIVE)
@@ -119,6 +119,7 @@ SOURCES: Final[Mapping[str, GangBackend]] = {
 class Groups:
     """The group objects of one gang backend, in whichever of its APIs the cluster serves.
 
+    `api` is that one, None unless it is known to be served; `kept` are the groups of it.
     `changed(before, after)` is called at every change of a group, `turned()` when the API has
     come or gone.
     """
@@ -133,14 +134,12 @@ class Groups:
     ) -> None:
         self.backend = backend
         self._unreadable = unreadable
-        self.api: GroupApi | None = None
-        """The API that holds the groups, once it is known to be served."""
         self.turned = turned
         self.sought = False
         """Has the server been asked for the API?"""
         self._namespaces, self._changed = namespaces, changed
-        self._groups: Collection[GroupView] | None = None
         self._queues: Collection[tuple[str, str]] | None = None
+        self.use(None)
 
     @property
     def missing(self) -> bool:
@@ -153,21 +152,13 @@ class Groups:
         queues = self._queues
         return dict(queues.objects.values()) if queues and queues.complete else None
 
-    def get(self, namespace: str, name: str) -> GroupView | None:
-        """Return the group of that name, or None."""
-        return None if self._groups is None else self._groups.get(namespace, name)
-
-    def of_kind(self, kind: str) -> Collection[GroupView] | None:
-        """Return the groups, if they are of that kind."""
-        return self._groups if self.api is not None and self.api.kind == kind else None
-
-    def use(self, api: GroupApi) -> Collection[GroupView]:
-        """Take groups from that API; return where to."""
-        kind = api.api_version, api.kind
-        self.api = api
+    def use(self, api: GroupApi | None) -> Collection[GroupView]:
+        """Take groups from that API; return where to. None: it is not served, or no more."""
+        kind = (api.api_version, api.kind) if api is not None else ("", "")
+        self.api, self._queues = api, None
         # Anew, not cleared: it reads objects as those of this API, and nothing of another is left
         # in it.
-        self._groups = Collection(
+        self.kept: Collection[GroupView] = Collection(
             partial(parse.group, *kind),
             self._changed,
             self._namespaces,
@@ -175,7 +166,7 @@ class Groups:
             kind=kind,
             told=self._unreadable,
         )
-        return self._groups
+        return self.kept
 
     def use_queues(self) -> Collection[tuple[str, str]]:
         """Take the scheduler's queues; return where to."""
@@ -186,15 +177,6 @@ class Groups:
 
         self._queues = Collection(_queue, changed, EVERYWHERE)
         return self._queues
-
-    def collections(self) -> Iterator[tuple[str, Collection[GroupView]]]:
-        """Yield the groups with their kind, if their API is served."""
-        if self.api is not None and self._groups is not None:
-            yield self.api.kind, self._groups
-
-    def lose(self) -> None:
-        """Take in that the API is not served any more."""
-        self.api = self._groups = self._queues = None
 
 
 class PodGroups:
@@ -224,10 +206,10 @@ class PodGroups:
         dialect, namespace, name = key.split("/", 2)
         if dialect == podgroups.OWN:
             places = (self._own, self.others[LEGACY], self.others[OF_VOLCANO])
-            found = (place.get(namespace, name) for place in places)
+            found = (place.kept.get(namespace, name) for place in places)
             return next(filter(None, found), None)
         if dialect in _OBJECTS:
-            return self.others[dialect].get(namespace, name)
+            return self.others[dialect].kept.get(namespace, name)
         # All pods of such a gang have one controller, which the budget names too.
         members = self._pods.members(key) if self._budgets else ()
         owner = members[0][0].owner if members and dialect != podgroups.LIGHTWEIGHT else None
@@ -235,19 +217,14 @@ class PodGroups:
 
     def version(self, group: GroupView) -> str:
         """Return the resourceVersion in which a group is known; empty if it is not."""
-        places = (
-            kept
-            for groups in (self._own, *self.others.values())
-            for _, kept in groups.collections()
-        )
-        found = (it.version(group.namespace, group.name, group.uid) for it in places)
+        name = group.namespace, group.name, group.uid
+        found = (groups.kept.version(*name) for groups in (self._own, *self.others.values()))
         return next(filter(None, found), "")
 
     def of_volcano(self) -> Iterator[str]:
         """Yield the keys of Volcano's groups."""
-        for _, groups in self.others[OF_VOLCANO].collections():
-            for namespace, name in groups.objects:
-                yield f"{podgroups.OWN}/{namespace}/{name}"
+        for namespace, name in self.others[OF_VOLCANO].kept.objects:
+            yield f"{podgroups.OWN}/{namespace}/{name}"
 
     def changed(self, before: GroupView | None, after: GroupView | None) -> None:
         """Take in that an object came (before None), changed, or went (after None)."""

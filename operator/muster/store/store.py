@@ -146,7 +146,7 @@ class Store:
 
     def group(self, job: Job) -> GroupView | None:
         """Return the group object that has the job's name, whoever owns it."""
-        return self.groups.get(job.namespace, names.flat(job.name))
+        return self.groups.kept.get(job.namespace, names.flat(job.name))
 
     # What belongs to no job.
 
@@ -214,7 +214,10 @@ class Store:
     # What is kept, by kind.
 
     def _kept(self, kind: str) -> Iterator[Collection[Any]]:
-        yield from filter(None, (self.collections.get(kind), self.groups.of_kind(kind)))
+        if kind in self.collections:
+            yield self.collections[kind]
+        if self.groups.api is not None and self.groups.api.kind == kind:
+            yield self.groups.kept
 
     def _of_jobs(self) -> dict[str, Collection[Any]]:
         # A gang inside the cluster may be of any namespace, and so are the pods on its nodes.
@@ -313,11 +316,10 @@ class Store:
 
     def unreadable(self) -> Mapping[str, int]:
         """Return kind -> how many objects cannot be read as they are now, where there are any."""
-        groups = (self.groups, *self.podgroups.others.values())
-        kept = [*self.collections.items(), *(pair for g in groups for pair in g.collections())]
-        found = Counter[str]()
-        for kind, collection in kept:
-            found[kind] += len(collection.unreadable)
+        found = Counter({kind: len(kept.unreadable) for kind, kept in self.collections.items()})
+        for groups in (self.groups, *self.podgroups.others.values()):
+            if groups.api is not None:
+                found[groups.api.kind] += len(groups.kept.unreadable)
         return +found
 
     def _parse_queue(self, document: Json) -> QueueInput:
