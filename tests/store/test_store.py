@@ -442,7 +442,7 @@ def test_the_schedulers_queues(story):
     queues.listed("", {("", "a")}, 2)
     assert found.queues == {"a": "Open"}
     assert story.asked()[0] == {KEY}
-    found.lose()
+    found.use(None)
     assert found.queues is None
 
 
