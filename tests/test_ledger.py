@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6745,
+    "allocator": 6770,
     "api": 3207,
     "cluster": 6645,
     "commands": 5680,
@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3642,
     "local": 3289,
     "muster": 1154,
-    "runtime": 2312,
+    "runtime": 2259,
     "scheduler": 11049,
     "store": 3315,
-    "tests": 69396,
+    "tests": 69394,
     "tools": 3530,
 }
 

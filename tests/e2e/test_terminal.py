@@ -13,7 +13,6 @@ import yaml
 
 from muster.allocator import policyfile
 from muster.kube.auth import connect
-from muster.runtime import publishing
 from muster.scheduler import policy
 from muster.settings import Settings
 from support.e2e import forkserver
@@ -52,7 +51,7 @@ async def publish(config: Path) -> None:
     """Publish the default policy with the account of the operator."""
     kube = await connect(str(config))
     data = policyfile.data(policy.DEFAULT, Settings().published)
-    await publishing.store(kube, "muster-system", data)
+    await policyfile.store(kube, "muster-system", data)
     await kube.close()
 
 

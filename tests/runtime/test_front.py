@@ -17,14 +17,14 @@ async def test_health_is_that_of_the_last_heartbeat_until_the_work_hangs():
     """A process is restarted once its work has had no heartbeat for HANG_SECONDS."""
     now = [0.0]
     front = Front(lambda: now[0])
-    assert (front.unready(), front.unwell()) == ("starting", "")
+    assert front.health == Health("starting")
     front.beat(Health("", "", "a warning"))
     now[0] = HANG_SECONDS - 1
-    assert (front.unready(), front.unwell(), front.warning()) == ("", "", "a warning")
+    assert front.health == Health("", "", "a warning")
     assert front.responsive()
     now[0] = HANG_SECONDS
     hangs = "the event loop has been blocked for 120 s"
-    assert (front.unready(), front.unwell()) == (hangs, hangs)
+    assert front.health == Health(hangs, hangs, "a warning")
     assert not front.responsive()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from muster.cluster.nodes import parse_node
 from muster.kube.events import EventRecorder
-from muster.runtime import outages
+from muster.runtime.app import report_outages
 from muster.store.away import AwayNodes
 from support.builders.scheduler import make_node
 
@@ -46,11 +46,11 @@ async def test_events_on_the_lease_report_an_outage_once(before):
     recorder = EventRecorder(server)
     change(away, "True", "n0", "n1", "n2", "n3")
     if not before:
-        outages.report(away, recorder, lambda: LEASE)
+        report_outages(away, recorder, lambda: LEASE)
     change(away, "Unknown", "n0", "n1", "n2")
     if before:
-        outages.report(away, recorder, lambda: LEASE)
-        outages.report(away, recorder, lambda: LEASE)
+        report_outages(away, recorder, lambda: LEASE)
+        report_outages(away, recorder, lambda: LEASE)
     change(away, "Unknown", "n3")
     change(away, "True", "n1", "n2", "n3")
     writing = asyncio.create_task(recorder.run())
@@ -69,6 +69,6 @@ async def test_events_on_the_lease_report_an_outage_once(before):
 def test_outage_without_leader_election_is_logged(caplog):
     """There is no Lease for an event."""
     away = AwayNodes(clock=lambda: 0.0)
-    outages.report(away, EventRecorder(Server()), lambda: None)
+    report_outages(away, EventRecorder(Server()), lambda: None)
     change(away, "Unknown", "n0")
     assert "1 of 1 nodes of the cluster are unreachable." in caplog.text

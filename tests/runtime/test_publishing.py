@@ -10,7 +10,6 @@ import pytest
 from muster.allocator import policyfile
 from muster.allocator.policyfile import PolicyFile
 from muster.kube.client import ApiError
-from muster.runtime import publishing
 from muster.scheduler import policy
 from muster.settings import Settings
 
@@ -37,7 +36,7 @@ class Server:
 async def published(*errors, path=""):
     """Publish the policy; give the server and the policy file."""
     server, policies = Server(*errors), PolicyFile(path)
-    task = asyncio.create_task(publishing.publish(server, SETTINGS, policies))
+    task = asyncio.create_task(policyfile.publish(server, "system", policies, SETTINGS.published))
     try:
         yield server, policies
     finally:

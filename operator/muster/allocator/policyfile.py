@@ -12,6 +12,9 @@ from typing import Any, Final
 
 from muster.api import edge, manifest
 from muster.api.manifest import ManifestError
+from muster.kube.client import Kube, persist
+from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.resources import CONFIG_MAPS
 from muster.scheduler import policy
 from muster.scheduler.policy import Policy, PolicyError
 
@@ -76,6 +79,28 @@ def data(chosen: Policy, settings: Mapping[str, Any]) -> dict[str, str]:
         POLICY: json.dumps(chosen.source, indent=2),
         SETTINGS: json.dumps(settings, indent=2),
     }
+
+
+async def publish(
+    kube: Kube, namespace: str, policies: PolicyFile, settings: Mapping[str, Any]
+) -> None:
+    """Store the policy in force in the ConfigMap of that namespace, and again when it changes."""
+    while True:
+        policies.changed.clear()
+        await store(kube, namespace, data(policies.get(), settings))
+        await policies.changed.wait()
+
+
+async def store(kube: Kube, namespace: str, values: Mapping[str, str]) -> None:
+    """Store the data of the ConfigMap; log what keeps it from being stored."""
+    metadata = {"name": NAME, "namespace": namespace}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": values}
+    where = f"{CONFIG_MAPS.path(namespace, NAME)}?fieldManager=muster&force=true"
+
+    async def write() -> None:
+        await kube.apply(where, body, PriorityLevel.SUPPORT)
+
+    await persist(write, f"Could not publish ConfigMap {namespace}/{NAME}")
 
 
 def published(found: Mapping[str, Any]) -> tuple[Policy, Mapping[str, Any]]:

@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -40,7 +40,7 @@ from muster.kube.leaderelection import LeaderElector, Timings
 from muster.kube.loops import run_on
 from muster.kube.tokens import Bearers
 from muster.kube.workqueue import WorkQueue
-from muster.runtime import handlers, health, logs, metrics, outages, publishing
+from muster.runtime import handlers, health, logs, metrics
 from muster.runtime.front import HEARTBEAT_SECONDS, Front, Health
 from muster.runtime.metrics import Metrics
 from muster.runtime.reconciler import Reconciler
@@ -49,9 +49,11 @@ from muster.scheduler.model import namespace_of
 from muster.scheduler.policy import PolicyError
 from muster.settings import Settings, TemplateError
 from muster.store import permissions
+from muster.store.away import AwayNodes
 from muster.store.informers import Informers
 from muster.store.jobs import DocumentLimits
 from muster.store.ondemand import GoneNodes
+from muster.store.outages import Outage
 from muster.store.permissions import Grants, Losses
 from muster.store.store import Callbacks, Store
 
@@ -331,8 +333,9 @@ class Operator:
             tasks.create_task(self._decide())
             tasks.create_task(self.recorder.run())
             tasks.create_task(self.informers.audit_jobs(self._relisted))
-            if self.settings.policy_namespace:
-                tasks.create_task(publishing.publish(self.kube, self.settings, self.policy))
+            if home := self.settings.policy_namespace:
+                published = self.settings.published
+                tasks.create_task(policyfile.publish(self.kube, home, self.policy, published))
             if self.settings.dashboard_bind != "0":
                 lease = self.settings.leader_election_id
                 tasks.create_task(leaderelection.show(self.kube, self.lock_namespace, lease))
@@ -344,7 +347,7 @@ class Operator:
             tasks.create_task(self.queue.run())
             if self.loop is not None:
                 self.loop.trigger()
-                outages.report(self.store.away, self.recorder, self._lease)
+                report_outages(self.store.away, self.recorder, self._lease)
                 tasks.create_task(self.loop.run())
                 tasks.create_task(self.gone_nodes.run())
 
@@ -447,6 +450,29 @@ def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) 
         given if settings.admission_cert else None,
     )
     return Endpoint(settings.admission_bind, admission, kinds, settings.site)
+
+
+def report_outages(
+    away: AwayNodes, recorder: EventRecorder, lease: Callable[[], Json | None]
+) -> None:
+    """Report the outages of nodes that have not ended, and then each that begins or ends.
+
+    That is in the log and, by events, on the leader's Lease.
+    """
+
+    def changed(outage: Outage, *, once: bool = False) -> None:
+        log.warning("%s", outage.message)
+        if (about := lease()) is None:
+            return
+        kind, reason = "Warning", names.Event.NODE_OUTAGE_STARTED
+        if outage.ended:
+            kind, reason = "Normal", names.Event.NODE_OUTAGE_ENDED
+        recorder.emit(about, kind, reason, outage.message, of=outage.where, once=once)
+
+    for outage in away.outages:
+        # The previous leader may have reported it.
+        changed(outage, once=True)
+    away.outage_changed = changed
 
 
 def tune_interpreter() -> None:

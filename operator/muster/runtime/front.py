@@ -40,34 +40,25 @@ class Front:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.loop = asyncio.get_running_loop()
-        self.health = Health()
+        self._health = Health()
         self._clock = clock
         self._beat_at = clock()
 
     def beat(self, health: Health) -> None:
         """Record a heartbeat of the work."""
-        self.health, self._beat_at = health, self._clock()
+        self._health, self._beat_at = health, self._clock()
 
     def responsive(self) -> bool:
         """Return whether the work has had a heartbeat of late enough."""
         return self._clock() < self._beat_at + HANG_SECONDS
 
-    def unready(self) -> str:
-        """Return why the process cannot work at present."""
-        return self._hang() or self.health.unready
-
-    def unwell(self) -> str:
-        """Return why the process should restart."""
-        return self._hang() or self.health.unwell
-
-    def warning(self) -> str:
-        """Return what /readyz reports of a process that works."""
-        return self.health.warning
-
-    def _hang(self) -> str:
+    @property
+    def health(self) -> Health:
+        """The state of the work at its last heartbeat, or that there is none of late enough."""
         if self.responsive():
-            return ""
-        return f"the event loop has been blocked for {self._clock() - self._beat_at:.0f} s"
+            return self._health
+        hang = f"the event loop has been blocked for {self._clock() - self._beat_at:.0f} s"
+        return Health(hang, hang, self._health.warning)
 
     async def handle_signals(
         self, loop: asyncio.AbstractEventLoop, stop: Callable[[], None]

@@ -208,8 +208,8 @@ async def serve(
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     health = [
-        web.get("/healthz", _probe(front.unwell)),
-        web.get("/readyz", _probe(front.unready, front.warning)),
+        web.get("/healthz", _probe(lambda: (front.health.unwell, ""))),
+        web.get("/readyz", _probe(lambda: (front.health.unready, front.health.warning))),
     ]
     routes: dict[str, list[web.RouteDef]] = {}
     for address, shown in ((settings.metrics_bind, [web.get("/metrics", show)]),
@@ -230,12 +230,10 @@ async def serve(
     return runners
 
 
-def _probe(
-    ask: Callable[[], str], warning: Callable[[], str] = str
-) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _probe(ask: Callable[[], tuple[str, str]]) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(_request: web.Request) -> web.Response:
-        problem = ask()
-        lines = filter(None, (problem or "ok", warning()))
+        problem, warning = ask()
+        lines = filter(None, (problem or "ok", warning))
         text = "".join(f"{line}\n" for line in lines)
         return web.Response(text=text, status=503 if problem else 200)
 
