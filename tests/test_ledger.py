@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 614,
     "frameworks": 3002,
     "gang": 1585,
-    "kube": 3642,
+    "kube": 3648,
     "local": 3289,
     "muster": 1154,
     "runtime": 2259,
     "scheduler": 11049,
     "store": 3315,
-    "tests": 69394,
+    "tests": 69405,
     "tools": 3530,
 }
 

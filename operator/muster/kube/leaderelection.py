@@ -33,7 +33,8 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases")
 AGAIN = Backoff(0.05, 1.0)
 """Seconds between two tries to give the lease back."""
 LOOK = 0.5
-"""Seconds after which a standby looks again: a lease that is given back is taken within that."""
+"""Seconds after which a standby looks again, and a leader that could not renew: a lease that is
+given back is taken within that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +112,9 @@ class LeaderElector:
 
     async def hold(self) -> None:
         """Renew until the lease is lost; returns then, and nothing may be written any more."""
+        pause = self._timings.retry
         while (left := self._fenced.lease_until - clock.since_boot()) > 0:
-            await asyncio.sleep(min(self._timings.retry, left))
+            await asyncio.sleep(min(pause, left))
             left = self._fenced.lease_until - clock.since_boot()
             # A process, or its machine, that was stopped for long must not renew as if nothing
             # had happened.
@@ -121,9 +123,12 @@ class LeaderElector:
             # A process whose work hangs must not lead forever.
             if not self._responsive():
                 continue
+            # Soon after a failure: a server that serves again in time is not to be missed.
+            pause = min(LOOK, self._timings.retry)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
-                    await self._attempt()
+                    if await self._attempt():
+                        pause = self._timings.retry
         log.error("lost the lease %s/%s", self._namespace, self._name)
 
     async def release(self) -> None:
@@ -201,7 +206,8 @@ class LeaderElector:
             if error.code not in (404, 409):
                 log.warning("lease %s/%s: %s", self._namespace, self._name, error.message)
         except BROKEN as error:
-            log.warning("lease %s/%s: %s", self._namespace, self._name, error)
+            why = str(error) or type(error).__name__
+            log.warning("lease %s/%s: %s", self._namespace, self._name, why)
         else:
             # From before the request: when the server wrote it is unknown, and the fence must fall
             # before anybody else's clock can say that the lease has run out.
