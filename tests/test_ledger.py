@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1154,
     "runtime": 2259,
     "scheduler": 11049,
-    "store": 3315,
-    "tests": 69405,
+    "store": 3316,
+    "tests": 69414,
     "tools": 3530,
 }
 

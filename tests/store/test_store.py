@@ -328,6 +328,15 @@ def test_nothing_is_kept_of_what_is_gone(story):
     assert {key: vars(children)[key] for key in empty} == empty
 
 
+def test_refused_jobs_are_reconciled_at_once_with_other_permissions(story):
+    """A permission that is granted again does not wait for the end of a back-off of minutes."""
+    jobs, job = story.store.jobs, story.job
+    jobs.refuse(job, Refusal("Pod", W0, "Forbidden", "cannot create", 1e12))
+    story.asked()
+    jobs.enqueue_all()
+    assert (jobs.refusal(job, 0.0), story.asked()[0]) == (None, {KEY})
+
+
 def test_a_job_that_is_gone(story):
     """Its key and its uid lead nowhere; pods that it left ask for no pass."""
     story.store.jobs.refuse(story.job, Refusal("Pod", W0, "Forbidden", "quota", 1e12))

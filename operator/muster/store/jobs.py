@@ -531,7 +531,8 @@ class Jobs:
         return key in self._creating
 
     def enqueue_all(self) -> None:
-        """Ask for a pass over every job."""
+        """Ask for a pass over every job, and for what was refused before."""
+        self.retry_refused("")
         for key in list(self._jobs):
             self._enqueue(key)
 
