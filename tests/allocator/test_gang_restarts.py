@@ -15,7 +15,7 @@ from muster.frameworks import FRAMEWORKS
 from muster.runtime.metrics import Metrics
 from muster.scheduler.decision import Decision, Eviction, Move, Placement, Verdict
 from muster.store.observe import observe
-from muster.store.ondemand import Strangers
+from muster.store.ondemand import Unwatched
 from support.apiserver.memory import START, tfjob
 from support.builders.snapshots import moving
 from support.rehearsal.gang_tracking import reconcile_all
@@ -168,7 +168,7 @@ def test_gang_whose_scale_down_is_undone_during_a_deletion_does_not_restart(edit
     """The request was sent before the job was edited again: a deleted member was surplus."""
     story = Story()
     story.edit(replicas=3)
-    observe(story.store, Strangers(None), story.job, FRAMEWORKS["TFJob"], story.now)
+    observe(story.store, Unwatched(None), story.job, FRAMEWORKS["TFJob"], story.now)
     story.edit(replicas=edited)
     story.look()
     story.edit(replicas=4)

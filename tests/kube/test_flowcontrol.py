@@ -20,13 +20,14 @@ async def test_prose_waits_while_gangs_start() -> None:
             served.append(urgency)
             await asyncio.sleep(0)
 
-    for _ in range(gate.width):
-        await gate.acquire(PriorityLevel.PLACEMENT)
+    places = [gate.enter(PriorityLevel.PLACEMENT) for _ in range(gate.width)]
+    for place in places:
+        await place.__aenter__()
     wanted = [PriorityLevel.EVENT] * 20 + [PriorityLevel.PLACEMENT] * 20
     tasks = [asyncio.create_task(one(urgency)) for urgency in wanted]
     await asyncio.sleep(0)
-    for _ in range(gate.width):
-        gate.release(PriorityLevel.PLACEMENT)
+    for place in places:
+        await place.__aexit__(None, None, None)
     await asyncio.gather(*tasks)
     last = max(i for i, urgency in enumerate(served) if urgency is PriorityLevel.PLACEMENT)
     assert served[: last + 1].count(PriorityLevel.EVENT) <= 10 * SHARE
@@ -77,32 +78,35 @@ async def test_width_is_held() -> None:
 async def test_a_cancelled_waiter_gives_its_place_back(granted: bool) -> None:
     """Cancelling before or after the grant leaks no place."""
     gate = FlowControl(1)
-    await gate.acquire(PriorityLevel.STATUS)
-    waiter = asyncio.create_task(gate.acquire(PriorityLevel.STATUS))
-    await asyncio.sleep(0)
-    if granted:
-        gate.release(PriorityLevel.STATUS)
+
+    async def wait() -> None:
+        async with gate.enter(PriorityLevel.STATUS):
+            pass
+
+    async with gate.enter(PriorityLevel.STATUS):
+        waiter = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        if not granted:
+            waiter.cancel()
+            await asyncio.sleep(0)
     waiter.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiter
-    if not granted:
-        gate.release(PriorityLevel.STATUS)
-    async with asyncio.timeout(30):
-        await gate.acquire(PriorityLevel.STATUS)
+    async with asyncio.timeout(30), gate.enter(PriorityLevel.STATUS):
+        pass
 
 
 async def test_namespaces_take_turns() -> None:
     """A hundred writes of one do not come before the first of another."""
     gate, served = FlowControl(1), list[str]()
-    await gate.acquire(PriorityLevel.PLACEMENT)
 
     async def one(namespace: str) -> None:
         async with gate.enter(PriorityLevel.PLACEMENT, namespace):
             served.append(namespace)
 
-    tasks = [asyncio.create_task(one(name)) for name in ["a"] * 100 + ["b"] * 3 + ["c"]]
-    await asyncio.sleep(0)
-    gate.release(PriorityLevel.PLACEMENT)
+    async with gate.enter(PriorityLevel.PLACEMENT):
+        tasks = [asyncio.create_task(one(name)) for name in ["a"] * 100 + ["b"] * 3 + ["c"]]
+        await asyncio.sleep(0)
     await asyncio.gather(*tasks)
     assert (served[:7], len(served)) == (["a", "b", "c", "a", "b", "a", "b"], 104)
 

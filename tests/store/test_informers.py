@@ -58,7 +58,8 @@ def follow(server, store, *, grant=()):
         made = Informers(server, store)
         await made.read()
         for kind in grant:
-            await made.read_granted(kind)
+            for informer in made.grant(kind):
+                await informer.read()
 
     asyncio.run(read())
     return {path for path in server.asked if path.count("/") != 3 or path.startswith("/api/")}

@@ -14,7 +14,7 @@ from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
 from muster.store import observe
 from muster.store.away import AwayNodes
-from muster.store.ondemand import Strangers
+from muster.store.ondemand import Unwatched
 from muster.store.store import Callbacks, Store
 from support.apiserver.memory import tfjob
 from support.builders.objects import make_owner, reference
@@ -211,14 +211,14 @@ MAKER = {"name": "theirs", "uid": "uid-of-theirs"}
 def sights(story):
     """Return all that a pass and a cycle would see of the job."""
     store, job = story.store, story.job
-    seen = observe.observe(store, Strangers(None), job, FRAMEWORKS["TFJob"], 0.0)
+    seen = observe.observe(store, Unwatched(None), job, FRAMEWORKS["TFJob"], 0.0)
     return seen, dict(store.children.own_pods(job)), store.jobs.revision(KEY)
 
 
 def test_a_stranger_under_the_name_of_what_no_watch_shows():
     """It is kept in mind, whatever labels it has; what a watch shows needs not be."""
     story = Story(gang.KUBERNETES)
-    strangers = Strangers(None, gang.KUBERNETES.companions)
+    strangers = Unwatched(None, gang.KUBERNETES.companions)
     metadata = {"name": "mnist", "namespace": "team", "uid": "u"}
     metadata["labels"] = {names.OPERATOR_NAME: "x"}
     for kind, known in (("Workload", True), ("Service", False)):
@@ -560,7 +560,7 @@ def heartbeat(story, *nodes, ready="True", at=DOWN, **labels):
 def observed(story, now):
     """Return the first worker as a reconcile of the job observes it."""
     job = story.job
-    found = observe.observe(story.store, Strangers(None), job, FRAMEWORKS["TFJob"], now)
+    found = observe.observe(story.store, Unwatched(None), job, FRAMEWORKS["TFJob"], now)
     return next(pod for pod in found.pods if pod.name == W0), found.loses_at
 
 

@@ -98,8 +98,7 @@ class _Eye:
 
     async def follow(self, tasks: asyncio.TaskGroup) -> None:
         """Follow for ever what was read."""
-        tasks.create_task(self._informers.run())
-        tasks.create_task(self._informers.follow_jobs())
+        tasks.create_task(self._informers.run(jobs=True))
         await self._informers.synced()
         while True:
             self._changed.clear()

@@ -64,7 +64,8 @@ async def read_optional(informers: Informers) -> None:
     """Read once what few clusters need, as far as this account may. Raises connection errors."""
     for kind, permission in informers.store.backend.optional.items():
         try:
-            await informers.read_granted(kind)
+            for informer in informers.grant(kind):
+                await informer.read()
         except ApiError as error:
             log.warning("%s is not looked at: %s", permission.purpose, error.message)
 

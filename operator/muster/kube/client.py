@@ -49,6 +49,9 @@ APPLY_PATCH = "application/apply-patch+yaml"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 """Merges lists of built-in kinds by their keys, e.g. one condition among others."""
 ATTEMPTS = 8
+ONCE: Final = frozenset({PriorityLevel.LEADERSHIP, PriorityLevel.VIEW})
+"""Writes that are tried once: the elector tries again at its own pace, and has a deadline that
+retries do not know; who looks asks again."""
 LARGE, LARGE_SHARE = 64 * 1024, 16
 """Bytes from which on a document is large, and of how many places such ones may have one."""
 CONNECTIONS = 256
@@ -157,9 +160,8 @@ class _Request:
     method: str
     path: str
     document: Json | None
+    urgency: PriorityLevel | None = None
     """None: a read."""
-    urgency: PriorityLevel = PriorityLevel.LEADERSHIP
-    """Of a write."""
     content_type: str = "application/json"
     params: Mapping[str, str] | None = None
     wanted: Callable[[], Awaitable[bool]] | None = None
@@ -304,13 +306,13 @@ class Kube:
         whether there shall be another. `still` returns, once the request has its turn, whether to
         send it.
         """
-        return await self._write(
+        return await self._retried(
             _Request("POST", path, body, urgency, params=UNCHECKED, wanted=wanted, still=still)
         )
 
     async def dry_run(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
         """Return the object as it would be stored. Raises ApiError, FencedError."""
-        return await self._write(_Request("POST", path, body, urgency, params=DRY))
+        return await self._retried(_Request("POST", path, body, urgency, params=DRY))
 
     async def patch(
         self,
@@ -327,7 +329,7 @@ class Kube:
         """
         metadata = {**body.get("metadata", {}), **exactly.metadata}
         try:
-            return await self._write(
+            return await self._retried(
                 _Request("PATCH", path, {**body, "metadata": metadata}, urgency, content_type)
             )
         except ApiError as error:
@@ -340,7 +342,7 @@ class Kube:
 
     async def apply(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
         """Make the object be as it is said, whichever it is. Raises ApiError, FencedError."""
-        return await self._write(_Request("PATCH", path, body, urgency, APPLY_PATCH))
+        return await self._retried(_Request("PATCH", path, body, urgency, APPLY_PATCH))
 
     async def replace(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
         """Replace the object if it has the version that the body names; return it as stored.
@@ -349,7 +351,7 @@ class Kube:
         """
         if not body["metadata"].get("resourceVersion"):
             raise ValueError("a replacement has to say of which version")
-        return await self._write(_Request("PUT", path, body, urgency))
+        return await self._retried(_Request("PUT", path, body, urgency))
 
     async def delete(
         self,
@@ -377,7 +379,7 @@ class Kube:
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         try:
-            return await self._write(_Request("DELETE", path, options, urgency, still=still))
+            return await self._retried(_Request("DELETE", path, options, urgency, still=still))
         except ApiError as error:
             # A conflict may be about the uid, or about a write at the same moment, after which the
             # object is still there.
@@ -412,13 +414,6 @@ class Kube:
                 if line.endswith(b"\n") and not line.isspace():
                     yield _event(line)
 
-    async def _write(self, request: _Request) -> Json:
-        # The elector tries again at its own pace, and has a deadline that retries do not know; who
-        # looks asks again.
-        if request.urgency in {PriorityLevel.LEADERSHIP, PriorityLevel.VIEW}:
-            return await self._send(request)
-        return await self._retried(request)
-
     async def _retried(self, request: _Request) -> Json:
         unsure = False
 
@@ -440,14 +435,14 @@ class Kube:
             wait=lambda state: _pause(
                 state.outcome.exception() if state.outcome else None, state.attempt_number
             ),
-            stop=tenacity.stop_after_attempt(self._attempts),
+            stop=tenacity.stop_after_attempt(1 if request.urgency in ONCE else self._attempts),
             reraise=True,
         )
         result: Json = await retrying(once)
         return result
 
     async def _send(self, request: _Request) -> Json:
-        if request.document is None:
+        if request.urgency is None:
             return await self._exchange(request)
         # Here, not around all tries: who waits for the next one keeps no place that others need.
         turn = request.urgency, namespace_of(request.path)

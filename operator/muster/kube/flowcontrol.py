@@ -124,15 +124,7 @@ class FlowControl:
 
     @asynccontextmanager
     async def enter(self, urgency: PriorityLevel, namespace: str = "") -> AsyncIterator[None]:
-        """Hold one place, as long as the request is not late."""
-        urgency = await self.acquire(urgency, namespace)
-        # A late request of the leader election keeps its place.
-        seconds = LATE if urgency else math.inf
-        with self._late.place(namespace, seconds, lambda: self.release(urgency, namespace)):
-            yield
-
-    async def acquire(self, urgency: PriorityLevel, namespace: str = "") -> PriorityLevel:
-        """Wait for a place; every acquire is followed by one release, of what is returned."""
+        """Wait for a place, and hold it as long as the request is not late."""
         loop = asyncio.get_running_loop()
         haste = _HASTE.get()
         turn = _Turn(loop.create_future(), haste.least(urgency), namespace, loop.time())
@@ -145,11 +137,14 @@ class FlowControl:
                 # Granted in the same step of the loop in which it is cancelled: nobody else would
                 # give the place back.
                 if turn.granted.done() and not turn.granted.cancelled():
-                    self.release(turn.urgency, namespace)
+                    self._release(turn)
                 elif turn.urgency is PriorityLevel.PLACEMENT:
                     self._place(namespace, -1)
                 raise
-        return turn.urgency
+        # A late request of the leader election keeps its place.
+        seconds = LATE if turn.urgency else math.inf
+        with self._late.place(namespace, seconds, lambda: self._release(turn)):
+            yield
 
     def hurry(self, turn: _Turn) -> None:
         """Let somebody who waits have his turn as a placement has."""
@@ -174,10 +169,10 @@ class FlowControl:
             still = {n: it for n, it in self._placing.items() if it[0] or now < it[1] + LINGER}
             self._placing, self._many = still, 2 * (self.width + len(still))
 
-    def release(self, urgency: PriorityLevel, namespace: str = "") -> None:
-        """Give the place back."""
+    def _release(self, turn: _Turn) -> None:
+        urgency = turn.urgency
         if urgency is PriorityLevel.PLACEMENT:
-            self._place(namespace, -1)
+            self._place(turn.namespace, -1)
         self._free += 1
         self._inside[urgency] -= 1
         if urgency >= PriorityLevel.PLACEMENT:

@@ -69,7 +69,7 @@ class LeaderElector:
         """
         self._kube, self._fenced = kube, fenced or kube
         self._loop, self._responsive = loop, responsive
-        self._path = LEASES.path(namespace)
+        self._parent, self._path = LEASES.path(namespace), LEASES.path(namespace, name)
         self._namespace, self._name = namespace, name
         self._identity = identity
         self._timings = timings
@@ -136,43 +136,39 @@ class LeaderElector:
         await run_on(self._loop, self._release())
 
     async def _release(self) -> None:
+        """Try until it is given back: a standby would have to wait until it runs out."""
         # The fence first: a write that is still queued must not leave after the standby has begun.
         self._fenced.lease_until = 0.0
         if not self._wrote:
             return
         try:
             async with self._patience():
-                await self._give_back()
+                for pause in AGAIN:
+                    try:
+                        await self._return()
+                    except (ApiError, *BROKEN) as error:
+                        # A conflict: the last renewal was on its way still.
+                        if isinstance(error, ApiError) and not (
+                            error.code == 409 or error.passing("PUT")
+                        ):
+                            raise
+                        log.info("the lease is given back once more: %s", error)
+                    else:
+                        return
+                    await asyncio.sleep(pause)
         except (ApiError, *BROKEN) as error:
             log.warning("the lease was not released: %s", str(error) or type(error).__name__)
 
-    async def _give_back(self) -> None:
-        """Try until it is given back: a standby would have to wait until it runs out."""
-        for pause in AGAIN:
-            try:
-                await self._return()
-            except ApiError as error:
-                # Another write came in between: the last renewal was on its way still.
-                if error.code != 409 and not error.passing("PUT"):
-                    raise
-                log.info("the lease is given back once more: %s", error.message)
-            except BROKEN as error:
-                log.info("the lease is given back once more: %s", error)
-            else:
-                return
-            await asyncio.sleep(pause)
-
     async def _return(self) -> None:
         """Give the lease back if it is held here, or if it may yet be: for what is under way."""
-        path = f"{self._path}/{self._name}"
         fresh = self._document(0)
         # As client-go gives it back: a standby that goes by the duration alone waits for a second.
         fresh["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
-        lease = await client.find(self._kube, path)
+        lease = await client.find(self._kube, self._path)
         if lease is None:
             # What was sent to be the first one finds this in its place.
             if self._unanswered == "":
-                await self._kube.create(self._path, fresh, PriorityLevel.LEADERSHIP)
+                await self._kube.create(self._parent, fresh, PriorityLevel.LEADERSHIP)
             return
         spec = mapping(lease.get("spec"))
         version = mapping(lease.get("metadata")).get("resourceVersion")
@@ -181,7 +177,8 @@ class LeaderElector:
             # sent in place of that would still be let in.
             given = ("holderIdentity", "leaseDurationSeconds", "renewTime")
             freed = {**spec, **{field: fresh["spec"][field] for field in given}}
-            await self._kube.replace(path, {**lease, "spec": freed}, PriorityLevel.LEADERSHIP)
+            freed = {**lease, "spec": freed}
+            await self._kube.replace(self._path, freed, PriorityLevel.LEADERSHIP)
 
     def _patience(self) -> asyncio.Timeout:
         """Return the bound of an attempt: one that gets no answer leaves time for another."""
@@ -216,10 +213,10 @@ class LeaderElector:
         return False
 
     async def _try(self) -> bool:
-        lease = await client.find(self._kube, f"{self._path}/{self._name}")
+        lease = await client.find(self._kube, self._path)
         if lease is None:
             self._wrote, self._unanswered = True, ""
-            await self._kube.create(self._path, self._document(0), PriorityLevel.LEADERSHIP)
+            await self._kube.create(self._parent, self._document(0), PriorityLevel.LEADERSHIP)
             self._unanswered = None
             return True
         if not mapping(lease.get("metadata")).get("resourceVersion"):
@@ -236,8 +233,8 @@ class LeaderElector:
         # With the version that was read: of two that find it free the server lets one in, and a
         # process that slept in between is refused.
         self._wrote, self._unanswered = True, lease["metadata"]["resourceVersion"]
-        path = f"{self._path}/{self._name}"
-        await self._kube.replace(path, {**lease, "spec": fresh}, PriorityLevel.LEADERSHIP)
+        lease = {**lease, "spec": fresh}
+        await self._kube.replace(self._path, lease, PriorityLevel.LEADERSHIP)
         self._unanswered = None
         return True
 

@@ -51,7 +51,7 @@ from muster.kube.resources import PODS, Resource
 from muster.kube.workqueue import causes
 from muster.runtime.metrics import Metrics
 from muster.store import observe
-from muster.store.ondemand import Companions, Strangers
+from muster.store.ondemand import Unwatched
 from muster.store.store import Store
 from muster.store.takeover import Takeover
 
@@ -140,8 +140,7 @@ class Reconciler:
         which nothing else depends, has a count of its own."""
         self._cut_short: dict[str, int] = {}
         """Passes in a row that ended before their end."""
-        self._strangers = Strangers(kube, backend.companions)
-        self._unwatched = Companions(kube)
+        self._unwatched = Unwatched(kube, backend.companions)
         self.takeover = Takeover(kube, store)
         self._groups = {api.kind for api in backend.apis}.union(backend.companions)
         self._dropped: dict[str, frozenset[str]] = {}
@@ -227,12 +226,12 @@ class Reconciler:
 
     async def _decide(self, job: Job, framework: Framework, seen: Json) -> _Turn:
         """Look at all that concerns the job; return what the controller core asks for."""
-        await self._strangers.look(job)
+        await self._unwatched.look(job)
         await self.takeover.look(job)
         context = replace(self._context(job.namespace), dropped=self._dropped)
         if self._store.dry_runs.forbids_node(job.namespace, clock.now()):
             context = replace(context, placement="bind")
-        observed = observe.observe(self._store, self._strangers, job, framework, clock.now())
+        observed = observe.observe(self._store, self._unwatched, job, framework, clock.now())
         if self._allocator is not None:
             observed = replace(
                 observed,
@@ -244,7 +243,7 @@ class Reconciler:
             await asyncio.sleep(0)
         over = job.status.finished or job.problems or framework.operator.name in context.lacking
         if framework.pods.companions and not over:
-            there = await self._unwatched.look(job, framework)
+            there = await self._unwatched.companions(job, framework)
             observed = replace(
                 observed,
                 companions=(*observed.companions, *there),
@@ -259,7 +258,6 @@ class Reconciler:
         for of_autoscaler in (False, True):
             self._retries.pop((key, of_autoscaler), None)
         self._cut_short.pop(key, None)
-        self._strangers.forget(key)
         self._unwatched.forget(key)
 
     def _left_alone(self, job: Job, framework: Framework) -> float | None:
@@ -533,7 +531,7 @@ class Reconciler:
         self._unwatched.put(job, found)
         if own:
             await self.takeover.label(job, path, found)
-        elif not self._strangers.meet(job, path, found):
+        elif not self._unwatched.meet(job, path, found):
             self._store.put(found)
         if own and wanted["kind"] in self._backend.companions:
             if edge.covers(found["spec"], wanted["spec"]):

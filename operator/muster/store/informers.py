@@ -91,19 +91,14 @@ class Informers:
         made = self._granted[kind] = self._each(kind, OF_KIND[kind], ours)
         return made
 
-    async def run(self) -> None:
-        """Follow everything but the jobs and what has been granted, for ever."""
-        async with asyncio.TaskGroup() as tasks:
-            for informer in self._informers:
-                tasks.create_task(informer.run())
-            for groups in self._groups:
-                tasks.create_task(groups.run())
+    async def run(self, *, jobs: bool = False) -> None:
+        """Follow everything but what has been granted, for ever.
 
-    async def follow_jobs(self) -> None:
-        """Follow the jobs for ever, where nobody else does."""
+        `jobs`: these, too, where nobody else follows them.
+        """
         async with asyncio.TaskGroup() as tasks:
-            for informer in self._jobs:
-                tasks.create_task(informer.run())
+            for each in (*self._informers, *self._groups, *(self._jobs if jobs else ())):
+                tasks.create_task(each.run())
 
     async def synced(self) -> None:
         """Return once every collection, and every job that exists, has been read.
@@ -133,11 +128,6 @@ class Informers:
         for groups in self._groups:
             await groups.read()
         await self.read_jobs()
-
-    async def read_granted(self, kind: str) -> None:
-        """Read once what few clusters need. Raises ApiError and connection errors."""
-        for informer in self.grant(kind):
-            await informer.read()
 
     def set_jobs_back(self) -> None:
         """Take in that the server is at an earlier state: what it shows next stands above all."""

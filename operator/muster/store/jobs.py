@@ -310,11 +310,9 @@ class Jobs:
         """Count a document; beyond the limits keep no document of the youngest jobs."""
         freed = 0
         for entry, sign in ((before, -1), (after, 1)):
-            if entry is not None and not entry.too_large:
-                self._count_entry(entry, sign)
-                freed -= sign * entry.size
-            elif entry is not None:
-                self._count_too_large(entry, sign)
+            if entry is not None:
+                self._count(entry, sign)
+                freed -= 0 if entry.too_large else sign * entry.size
         if after is not None:
             self._leave_out(after.owner.namespace)
         # Each job that is read again is followed by the next one that fits.
@@ -332,42 +330,39 @@ class Jobs:
             if self._too_large_sizes[space][0] <= left:
                 yield next(age for age in ages if self._jobs[age[-1]].size <= left)
 
-    def _count_entry(self, entry: _JobEntry, sign: int) -> None:
-        """Add an entry that is kept in full, or remove it."""
-        namespace = entry.owner.namespace
+    def _count(self, entry: _JobEntry, sign: int) -> None:
+        """Add an entry to those that are kept in full, or without a document, or remove it."""
+        namespace, age = entry.owner.namespace, self._age(entry)
+        if entry.too_large:
+            _put(self._too_large, namespace, age, sign)
+            _put(self._too_large_sizes, namespace, entry.size, sign)
+            return
         if entry.waits:
-            _put(self._waiting, namespace, self._age(entry), sign)
+            _put(self._waiting, namespace, age, sign)
         for space in (namespace, ""):
             self._sizes[space] += sign * entry.size
             if not self._sizes[space]:
                 del self._sizes[space]
 
-    def _count_too_large(self, entry: _JobEntry, sign: int) -> None:
-        _put(self._too_large, entry.owner.namespace, self._age(entry), sign)
-        _put(self._too_large_sizes, entry.owner.namespace, entry.size, sign)
-
     def _leave_out(self, namespace: str) -> None:
+        """Drop the documents of the youngest jobs that can wait, beyond the limits there."""
         for space, most, _ in self._limits.of(namespace):
-            while self._sizes[space] > most:
-                if not self._leave_out_youngest(space):
+            if self._sizes[space] <= most:
+                continue
+            waiting = [self._waiting.get(space, [])] if space else self._waiting.values()
+            # Not sorted each time: a user can create 100,000 jobs of a few hundred bytes. What is
+            # dropped is taken from behind, where nothing is left to be read.
+            for age in heapq.merge(*map(reversed, waiting), reverse=True):
+                if self._sizes[space] <= most:
                     break
-
-    def _leave_out_youngest(self, namespace: str) -> bool:
-        """Drop the document of the youngest job that can wait; return whether there is one."""
-        spaces = [namespace] if namespace else [*self._waiting]
-        waiting = (reversed(self._waiting.get(space, ())) for space in spaces)
-        # Not sorted each time: a user can create 100,000 jobs of a few hundred bytes.
-        for age in heapq.merge(*waiting, reverse=True):
-            entry = self._jobs[key := age[-1]]
-            if not self._has_pods(entry.owner):
-                self._count_entry(entry, -1)
-                entry.content = _identity(entry.framework, entry.document)
-                entry.job, entry.too_large = None, True
-                self._count_too_large(entry, 1)
-                self._note(key)
-                self._enqueue(key)
-                return True
-        return False
+                entry = self._jobs[key := age[-1]]
+                if not self._has_pods(entry.owner):
+                    self._count(entry, -1)
+                    entry.content = _identity(entry.framework, entry.document)
+                    entry.job, entry.too_large = None, True
+                    self._count(entry, 1)
+                    self._note(key)
+                    self._enqueue(key)
 
     def _age(self, entry: _JobEntry) -> _Age:
         return entry.created, self._arrivals[entry.key], entry.key

@@ -14,12 +14,12 @@ from muster.frameworks.base import Framework
 from muster.kube import resources
 from muster.kube.resources import Resource
 from muster.store import ondemand
-from muster.store.ondemand import Strangers
+from muster.store.ondemand import Unwatched
 from muster.store.store import Store
 
 
 def observe(
-    store: Store, strangers: Strangers, job: Job, framework: Framework, now: float
+    store: Store, unwatched: Unwatched, job: Job, framework: Framework, now: float
 ) -> Observed:
     """Return what the watches show, and the strangers that hold names which the job wants.
 
@@ -28,7 +28,7 @@ def observe(
 
     def children(kind: str, wanted: Sequence[str]) -> tuple[ObjectView, ...]:
         found = store.children.of(job, kind, wanted)
-        return (*found, *strangers.children(job, kind, wanted))
+        return (*found, *unwatched.children(job, kind, wanted))
 
     def companions() -> Iterator[ObjectView]:
         made = meaning.as_made(job, framework, there.values())
@@ -37,7 +37,7 @@ def observe(
                 name = part.name(job)
                 yield from (v for v in children(part.kind, (name,)) if v.name == name)
         for kind in store.backend.companions:
-            yield from strangers.children(job, kind, (names.flat(job.name),))
+            yield from unwatched.children(job, kind, (names.flat(job.name),))
 
     pods = list(job.pod_names(job.replicas))
     roles = [role for role in job.replicas if role.batch] if framework.roles.batch else ()
@@ -52,7 +52,7 @@ def observe(
     return Observed(
         job=job,
         now=now,
-        pods=(*there.values(), *strangers.pods(job, pods)),
+        pods=(*there.values(), *unwatched.pods(job, pods)),
         loses_at=None if loses_at == math.inf else loses_at,
         losses=losses,
         services=children("Service", pods),

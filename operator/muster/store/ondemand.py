@@ -33,32 +33,38 @@ KINDS: Final = frozenset({"Secret", names.SERVICE_ACCOUNT, "Role", "RoleBinding"
 """Companions that are read on demand."""
 
 
-class Companions:
-    """The companions of jobs that no watch shows, as they were last read, by job and by kind."""
+class Unwatched:
+    """Objects under the names of jobs that no watch shows, as they were last read, by job.
 
-    def __init__(self, kube: Kube) -> None:
-        self._kube = kube
-        self._found: dict[str, dict[str, tuple[float, ObjectView]]] = {}
+    The job's own are companions of the KINDS. The strangers have met creations under their names:
+    the watches show those with our label, but for the `unlabelled` kinds.
+    """
 
-    async def look(self, job: Job, framework: Framework) -> tuple[ObjectView, ...]:
-        """Return those of the job's that exist. Raises ApiError and connection errors.
+    def __init__(self, kube: Kube, unlabelled: Collection[str] = ()) -> None:
+        self._kube, self._unlabelled = kube, unlabelled
+        self._read: dict[str, dict[str, tuple[float, PodView | ObjectView]]] = {}
+        """Job -> path -> `time.monotonic()` at which the object was read, and what it is."""
+
+    async def companions(self, job: Job, framework: Framework) -> tuple[ObjectView, ...]:
+        """Return those of the KINDS that exist. Raises ApiError and connection errors.
 
         Of a job that is new none is asked for: whoever makes one that is there learns of it then.
         """
-        if not (job.status.conditions or job.key in self._found):
+        if not (job.status.conditions or job.key in self._read):
             return ()
         parts = [
             part for part in framework.pods.companions if part.kind in KINDS and part.wanted(job)
         ]
-        found = await asyncio.gather(*(self._view(job, part) for part in parts))
+        found = await asyncio.gather(*(self._companion(job, part) for part in parts))
         return tuple(view for view in found if view is not None)
 
-    async def _view(self, job: Job, part: Companion) -> ObjectView | None:
-        seen, view = self._found.get(job.key, {}).get(part.kind, (0.0, None))
-        young = time.monotonic() < seen + FRESH_FOR
-        if view is not None and view.owner == job.as_owner and young:
-            return view
+    async def _companion(self, job: Job, part: Companion) -> ObjectView | None:
         path = OF_KIND[part.kind].path(job.namespace, part.name(job))
+        seen, view = self._read.get(job.key, {}).get(path, (0.0, None))
+        young = time.monotonic() < seen + FRESH_FOR
+        # What is somebody else's is looked at each time: it may be gone.
+        if isinstance(view, ObjectView) and view.owner == job.as_owner and young:
+            return view
         try:
             document = await self._kube.get(path)
         except ApiError as error:
@@ -67,75 +73,58 @@ class Companions:
             if error.code != 404 and not error.unpermitted:
                 raise
             # That it is missing is not remembered: the pass that learns of it makes it.
-            self._found.get(job.key, {}).pop(part.kind, None)
+            self._read.get(job.key, {}).pop(path, None)
             return None
-        return self._keep(job, part.kind, document)
-
-    def put(self, job: Job, document: Json) -> None:
-        """Take in an object under a name of the job's, as the server returned it."""
-        if document.get("kind") in KINDS:
-            self._keep(job, document["kind"], document)
-
-    def forget(self, key: str) -> None:
-        """Drop what is kept of a job that is gone."""
-        self._found.pop(key, None)
-
-    def _keep(self, job: Job, kind: str, document: Json) -> ObjectView:
-        view = parse.child(kind, document)
-        found = self._found.setdefault(job.key, {})
-        if view.owner == job.as_owner:
-            # What is somebody else's is looked at each time: it may be gone.
-            found[kind] = (time.monotonic(), view)
+        view = parse.child(part.kind, document)
+        self._read.setdefault(job.key, {})[path] = (time.monotonic(), view)
         return view
 
-
-class Strangers:
-    """Objects that no watch shows and creations have met under their names, by job.
-
-    The watches show those with our label, but for these kinds.
-    """
-
-    def __init__(self, kube: Kube, unwatched: Collection[str] = ()) -> None:
-        self._kube, self._unwatched = kube, unwatched
-        self._met: dict[str, dict[str, PodView | ObjectView]] = {}
+    def put(self, job: Job, document: Json) -> None:
+        """Take in an object of the job's, as the server returned it."""
+        if (kind := document.get("kind")) in KINDS:
+            path = OF_KIND[kind].path(job.namespace, document["metadata"]["name"])
+            view = parse.child(kind, document)
+            self._read.setdefault(job.key, {})[path] = (time.monotonic(), view)
 
     def meet(self, job: Job, path: str, document: Json) -> bool:
         """Remember the object of that path unless the watches show it; return whether it was."""
         kind, labels = document["kind"], document["metadata"].get("labels") or {}
-        if names.OPERATOR_NAME in labels and kind not in self._unwatched:
-            tables.put(self._met, job.key, path, None)
+        if names.OPERATOR_NAME in labels and kind not in self._unlabelled:
+            tables.put(self._read, job.key, path, None)
             return False
         view = parse.pod(document) if kind == "Pod" else parse.child(kind, document)
-        tables.put(self._met, job.key, path, view)
+        tables.put(self._read, job.key, path, (time.monotonic(), view))
         return True
 
     async def look(self, job: Job) -> None:
-        """Forget those that are gone by now, up to the first that is still there.
+        """Forget strangers that are gone by now, up to the first that is still there.
 
         Raises ApiError and connection errors.
         """
         # While one is in the way it makes no difference which others are: each pass asks for one,
         # however many were met.
-        for path in list(self._met.get(job.key, ())):
+        for path, (_, view) in list(self._read.get(job.key, {}).items()):
+            if view.kind in KINDS and view.owner == job.as_owner:
+                continue
             found = await client.find(self._kube, path)
             if found is not None:
                 self.meet(job, path, found)
                 return
-            tables.put(self._met, job.key, path, None)
+            tables.put(self._read, job.key, path, None)
 
     def pods(self, job: Job, wanted: Iterable[str]) -> tuple[PodView, ...]:
-        """Return the pods among them that have one of these names."""
-        met = self._met.get(job.key, {}).values()
+        """Return the pods among the strangers that have one of these names."""
+        met = (view for _, view in self._read.get(job.key, {}).values())
         return _named((view for view in met if isinstance(view, PodView)), wanted)
 
     def children(self, job: Job, kind: str, wanted: Iterable[str]) -> tuple[ObjectView, ...]:
         """Return those of another kind that have one of these names."""
-        met = self._met.get(job.key, {}).values()
+        met = (view for _, view in self._read.get(job.key, {}).values())
         return _named((v for v in met if isinstance(v, ObjectView) and v.kind == kind), wanted)
 
     def forget(self, key: str) -> None:
         """Drop what is kept of a job that is gone."""
-        self._met.pop(key, None)
+        self._read.pop(key, None)
 
 
 QUARANTINE: Final = 5.0

@@ -16,6 +16,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from muster.api import names
+from muster.cluster import tables
 from muster.cluster.nodes import NodeView
 
 Zone = tuple[str, str]
@@ -166,16 +167,15 @@ class Outages:
         before = self._nodes.pop(name, None)
         if after is not None:
             self._nodes[name] = after
-            for area in (after.zone, CLUSTER):
-                self._counts.setdefault(area, Counter())[after.state] += 1
             if after.state is _State.UNREACHABLE and before != after:
                 heapq.heappush(self._unreachable, (after.since, name))
-        if before is not None:
-            for area in (before.zone, CLUSTER):
-                counts = self._counts[area]
-                counts[before.state] -= 1
-                if not any(counts.values()):
-                    del self._counts[area]
+        # In this order: the area of a node that changes stays.
+        for counted, sign in ((after, 1), (before, -1)):
+            if counted is None:
+                continue
+            for area in (counted.zone, CLUSTER):
+                tables.count(self._counts, area, counted.state, sign)
+                if area not in self._counts:
                     self._ended.pop(area, None)
 
 

@@ -182,7 +182,7 @@ def unread_group(api_version: str, kind: str, document: Json, why: Unreadable) -
     )
 
 
-def space(document: Json) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
+def space(document: Json, _why: object = None) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
     """Return name, labels and annotations of a namespace: admission goes by these, too."""
     metadata = document["metadata"]
     return metadata["name"], metadata.get("labels") or {}, metadata.get("annotations") or {}

@@ -256,11 +256,7 @@ class Store:
         spaces, stored = self.namespaces, self._storage_changed
         table: dict[str, tuple[Any, ...]] = {
             "Node": (nodes.parse_node, cautious.node, self._node_changed),
-            "Namespace": (
-                parse.space,
-                lambda document, _why: (document["metadata"]["name"], {}, {}),
-                self._space_changed,
-            ),
+            "Namespace": (parse.space, parse.space, self._space_changed),
             "PodDisruptionBudget": (pdb.parse, cautious.budget, self.budgets.changed, spaces),
             "PersistentVolumeClaim": (storage.parse_claim, cautious.claim, stored, spaces),
             "PersistentVolume": (storage.parse_volume, cautious.volume, stored),
@@ -332,8 +328,9 @@ class Store:
     # What a change changes.
 
     def _pod_changed(self, before: PodEntry | None, after: PodEntry | None) -> None:
-        old = None if before is None else before.view
-        new = None if after is None else after.view
+        absent = None, None, None
+        old, used, member = absent if before is None else (before.view, before.use, before.member)
+        new, uses, asking = absent if after is None else (after.view, after.use, after.member)
         self.children.pod_changed(old, new)
         if old != new:
             for view in (old, new):
@@ -343,16 +340,12 @@ class Store:
             if new is not None and new.terminal and not (old is not None and old.terminal):
                 self._ended(self.jobs.key_of(self.children.job_of(new.owner)) or "")
         if self.backend.embedded:
-            used = None if before is None else before.use
-            uses = None if after is None else after.use
             # In this order: whether the pod was expected is known while its room is assumed, its
             # own use counts from `pod_changed` on, and `arrived` gives the assumed room back only
             # then.
             friend = used is None and uses is not None and self.columns.lets_start(uses)
             self.columns.pod_changed(used, uses)
-            self.foreign.changed(
-                None if before is None else before.member, None if after is None else after.member
-            )
+            self.foreign.changed(member, asking)
             if new is not None and new.node and new.phase == "Failed":
                 # Pods of one owner count once: it may be his program that fails, and not the node.
                 job = new.uid if new.owner is None else new.owner.uid
