@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 614,
     "frameworks": 3002,
     "gang": 1585,
-    "kube": 3635,
+    "kube": 3654,
     "local": 3289,
     "muster": 1154,
     "runtime": 2257,
     "scheduler": 11049,
     "store": 3283,
-    "tests": 69419,
+    "tests": 69427,
     "tools": 3530,
 }
 

@@ -78,6 +78,8 @@ class LeaderElector:
         self._runs_out = 0.0
         self._wrote = False
         self._uid = ""
+        self._held: Json | None = None
+        """The lease as it was stored last; None: it has to be read."""
         self._unanswered: str | None = None
         """Version of the lease in whose place the last write was to come (empty: there was none),
         as long as it may still be carried out."""
@@ -128,7 +130,9 @@ class LeaderElector:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     if await self._attempt():
-                        pause = self._timings.retry
+                        # From its start: a slow answer must not delay the next one.
+                        left = self._fenced.lease_until - clock.since_boot()
+                        pause = max(left - self._timings.renew + self._timings.retry, 0.0)
         log.error("lost the lease %s/%s", self._namespace, self._name)
 
     async def release(self) -> None:
@@ -213,19 +217,29 @@ class LeaderElector:
         return False
 
     async def _try(self) -> bool:
+        # A renewal need not read what this process wrote: where etcd is slow there is no time for
+        # both.
+        held, self._held = self._held, None
+        if held is not None:
+            with contextlib.suppress(ApiError):
+                return await self._take(held)
         lease = await client.find(self._kube, self._path)
         if lease is None:
             self._wrote, self._unanswered = True, ""
-            await self._kube.create(self._parent, self._document(0), PriorityLevel.LEADERSHIP)
-            self._unanswered = None
+            fresh = self._document(0)
+            self._keep(await self._kube.create(self._parent, fresh, PriorityLevel.LEADERSHIP))
             return True
         if not mapping(lease.get("metadata")).get("resourceVersion"):
             raise GarbledError(f"no lease: {str(lease)[:100]}")
-        self._uid = lease["metadata"].get("uid", "")
-        spec = mapping(lease.get("spec"))
-        holder = spec.get("holderIdentity") or ""
+        holder = mapping(lease.get("spec")).get("holderIdentity") or ""
         if holder not in ("", self._identity) and not self._expired(lease):
             return False
+        return await self._take(lease)
+
+    async def _take(self, lease: Json) -> bool:
+        """Write that this process holds the lease, if that is still as it was read."""
+        spec = mapping(lease.get("spec"))
+        holder = spec.get("holderIdentity") or ""
         changes = int(spec.get("leaseTransitions") or 0) + (holder != self._identity)
         fresh = self._document(changes)["spec"]
         if holder == self._identity:
@@ -234,9 +248,14 @@ class LeaderElector:
         # process that slept in between is refused.
         self._wrote, self._unanswered = True, lease["metadata"]["resourceVersion"]
         lease = {**lease, "spec": fresh}
-        await self._kube.replace(self._path, lease, PriorityLevel.LEADERSHIP)
-        self._unanswered = None
+        self._keep(await self._kube.replace(self._path, lease, PriorityLevel.LEADERSHIP))
         return True
+
+    def _keep(self, stored: Json) -> None:
+        """Record the lease as the server stored it for this process."""
+        about, self._unanswered = mapping(stored.get("metadata")), None
+        if about.get("resourceVersion"):
+            self._held, self._uid = stored, about.get("uid", "")
 
     def _expired(self, lease: Json) -> bool:
         version = lease["metadata"]["resourceVersion"]
