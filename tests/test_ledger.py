@@ -17,20 +17,20 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6770,
-    "api": 3207,
+    "api": 3227,
     "cluster": 6645,
     "commands": 5680,
     "controller": 4360,
     "dashboard": 614,
-    "frameworks": 3002,
+    "frameworks": 3003,
     "gang": 1585,
     "kube": 3654,
     "local": 3289,
     "muster": 1154,
     "runtime": 2257,
     "scheduler": 11049,
-    "store": 3283,
-    "tests": 69427,
+    "store": 3279,
+    "tests": 69445,
     "tools": 3530,
 }
 

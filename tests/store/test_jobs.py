@@ -3,6 +3,7 @@
 
 import copy
 import json
+import tracemalloc
 
 import pytest
 
@@ -240,13 +241,30 @@ def test_children_decide_the_version_without_managed_fields(kind, operator):
 SUSPENDED = {"runPolicy": {"suspend": True}}
 
 
-def test_document_of_suspended_job_is_kept_as_bytes():
-    """It is parsed on demand: as objects it would take many times the memory."""
+def test_waiting_jobs_take_few_times_the_memory_of_their_documents():
+    """As objects they would take many times as much."""
+    jobs, size = Jobs({"TFJob": FRAMEWORKS["TFJob"]}, lambda _key: None, lambda: None), 0
+    tracemalloc.start()
+    for number in range(100):
+        job = tfjob(Worker=2)
+        job["metadata"] |= {"name": f"j{number}", "namespace": "team", "uid": f"u{number}"}
+        (container,) = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+        container["env"] = [{"name": f"V{number}X{i}", "value": f"{i}"} for i in range(300)]
+        jobs.show("TFJob", job, False)
+        size += len(json.dumps(job))
+        assert not jobs.get(f"TFJob/team/j{number}").problems
+    del job, container
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 4 * size
+
+
+def test_suspended_job_is_parsed_on_demand():
+    """Of a job that may stay for long only its document is kept."""
     job = wordy()
     job["spec"] |= SUSPENDED
     jobs, key = show(job)
     entry = jobs.collections["TFJob"].get("team", "mnist")
-    assert isinstance(entry.content, bytes)
     assert jobs.get(key).run_policy.suspend
     assert jobs.find(key)["spec"] == job["spec"]
     assert entry.job is None

@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
+
+from pydantic_core import from_json, to_json
 
 from muster.api import names
 from muster.api.owner import Owner, as_owner
@@ -32,6 +35,17 @@ class Unreadable:
     reason: str
 
 
+def packed(template: Json) -> bytes:
+    """Return a pod template as a `Replica` keeps it."""
+    return to_json(template)
+
+
+# One pass over a job reads the templates of its few roles many times.
+@lru_cache(maxsize=8)
+def _unpacked(template: bytes) -> Json:
+    return dict(from_json(template))
+
+
 @dataclass(frozen=True, slots=True)
 class Replica:
     """One replica role of a job, defaults applied."""
@@ -41,12 +55,18 @@ class Replica:
     replicas: int
     restart_policy: str
     """`Always`, `OnFailure`, `Never` or `ExitCode`."""
-    template: Json
-    """The pod template, as the user wrote it."""
+    packed: bytes
+    """The pod template, as the user wrote it, in JSON: parsed it takes 6 to 18 times as much
+    memory."""
     numbered: bool = True
     """Do its pods' names end in an index? Without one there is one pod."""
     batch: bool = False
     """Its pod is made by a batch Job, which tries again by its own rules."""
+
+    @property
+    def template(self) -> Json:
+        """The pod template. Equal templates may be one object."""
+        return _unpacked(self.packed)
 
     @property
     def role(self) -> str:

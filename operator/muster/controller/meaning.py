@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from muster.api import names
 from muster.api.edge import INT32
-from muster.api.model import Job, PodView, Replica, RunPolicy
+from muster.api.model import Job, PodView, Replica, RunPolicy, packed
 from muster.controller.jobpods import on_its_place
 from muster.controller.model import Observed
 from muster.frameworks.base import Framework
@@ -79,7 +79,7 @@ def _unknown(framework: Framework, type_: str) -> Replica:
         type=type_,
         replicas=0,
         restart_policy=names.RestartPolicy.ON_FAILURE,
-        template={"spec": {"containers": [{"name": framework.pods.container}]}},
+        packed=packed({"spec": {"containers": [{"name": framework.pods.container}]}}),
         numbered=type_ not in framework.roles.unnumbered,
         batch=type_ in framework.roles.batch,
     )

@@ -23,6 +23,7 @@ from muster.api.model import (
     Replica,
     RunPolicy,
     SchedulingPolicy,
+    packed,
 )
 from muster.frameworks import misspelt, sizes
 from muster.frameworks.base import Framework, beyond, negative, unsupported
@@ -241,7 +242,7 @@ def _replica(framework: Framework, type_: str, role: Mapping[str, Any]) -> Repli
         type=type_,
         replicas=framework.roles.counts.get(type_, 1) if replicas is None else replicas,
         restart_policy=text(role.get("restartPolicy")) or policy,
-        template=role["template"],
+        packed=packed(role["template"]),
         numbered=type_ not in framework.roles.unnumbered,
         batch=type_ in framework.roles.batch,
     )

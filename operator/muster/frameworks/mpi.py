@@ -180,7 +180,7 @@ def workers(job: Job) -> Sequence[str]:
 
 def launcher(job: Job) -> str:
     """Return the name of the launcher's place."""
-    return Replica(LAUNCHER, 1, "", {}, numbered=False).pod_name(job.name, 0)
+    return Replica(LAUNCHER, 1, "", b"{}", numbered=False).pod_name(job.name, 0)
 
 
 def running(job: Job, pods: Iterable[PodView]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from pydantic_core import from_json, to_json
 
 from muster.api import edge, names, quantity, status
 from muster.api.jobs import MAX_JOB_BYTES, MAX_JOB_BYTES_PER_NAMESPACE
-from muster.api.model import Job, Json, Problem
+from muster.api.model import Job, Json, Problem, packed
 from muster.api.owner import Owner
 from muster.api.reasons import GangPhase
 from muster.api.status import JobStatus
@@ -35,19 +35,19 @@ class _JobEntry:
     framework: Framework
     owner: Owner
     """The job as its children name it."""
-    content: Json | bytes
-    """The job's document. A suspended job's is kept as JSON, which takes a fraction of the memory,
-    and is parsed on demand."""
+    content: bytes
+    """The job's document as JSON, which takes a fraction of the memory. It is parsed on demand."""
+    created: str
+    size: int
+    """Bytes of the document as JSON, without the managed fields."""
+    suspended: bool
+    waits: bool
+    """By its status, nothing of the job runs or ran."""
+    too_large: bool = False
+    """Of the document only the identity and the status are kept."""
     job: Job | None = None
     unstored: Json = field(default_factory=dict)
     """Fields of its status that were written and that the API server does not store."""
-    created: str = ""
-    size: int = 0
-    """Bytes of the document as JSON, without the managed fields."""
-    too_large: bool = False
-    """Of the document only the identity and the status are kept."""
-    waits: bool = False
-    """By its status, nothing of the job runs or ran."""
 
     @property
     def uid(self) -> str:
@@ -60,8 +60,7 @@ class _JobEntry:
     @property
     def document(self) -> Json:
         """The job's document as it was last observed."""
-        content = self.content
-        return dict(from_json(content)) if isinstance(content, bytes) else content
+        return dict(from_json(self.content))
 
     @property
     def status(self) -> JobStatus:
@@ -79,10 +78,6 @@ class _JobEntry:
             return False
         read = self.status
         self.job = replace(before.job, status=read)
-        # What was read refers to parts of that very spec: beside the new one it would be kept
-        # twice.
-        if isinstance(self.content, dict):
-            self.content["spec"] = before.document.get("spec")
         return _apart(read) == _apart(before.job.status)
 
     def _ask(self) -> tuple[Framework, Json]:
@@ -120,11 +115,11 @@ def _entry(framework: Framework, document: Json) -> _JobEntry:
     owner = Owner(metadata["namespace"], names.GROUP, kind, name, str(metadata["uid"]))
     suspended = edge.mapping(edge.mapping(spec).get("runPolicy")).get("suspend") is True
     # Chosen here, because the managed fields, which may decide, are not kept.
-    row, packed = framework.chosen(document), to_json(lean)
-    created, content = edge.text(metadata.get("creationTimestamp")), packed if suspended else lean
+    row, content = framework.chosen(document), to_json(lean)
+    created = edge.text(metadata.get("creationTimestamp"))
     ran = read.finished or read.is_true(names.Condition.RUNNING)
     waits = not ran and standing.admission_time(read) is None
-    return _JobEntry(row, owner, content, created=created, size=len(packed), waits=waits)
+    return _JobEntry(row, owner, content, created, len(content), suspended, waits)
 
 
 def _without_history(metadata: Json) -> Json:
@@ -139,7 +134,7 @@ def _without_history(metadata: Json) -> Json:
 
 
 def _without_templates(framework: Framework, spec: Any, most: int | None = None) -> Any:
-    """Return the spec of a job that is over: its templates only say that they are some.
+    """Return the spec of a job that is over: its templates only name their containers.
 
     No pod is made of them any more, and finished jobs may be many and stay for long. `most`: so
     many containers are left of each.
@@ -163,12 +158,13 @@ def _bare(role: Any, most: int | None = None) -> Any:
 
 
 def _lighten(entry: _JobEntry, job: Job) -> None:
-    """Keep of the templates of a job that cannot begin that there are some, however large."""
-    spec = _without_templates(entry.framework, entry.document.get("spec"), 1)
-    entry.content = {**entry.document, "spec": spec}
-    lean = [_bare({"template": replica.template}, 1)["template"] for replica in job.replicas]
+    """Keep of the templates of a job that cannot begin one container each, however large."""
+    document = entry.document
+    spec = _without_templates(entry.framework, document.get("spec"), 1)
+    entry.content = to_json({**document, "spec": spec})
+    lean = (_bare({"template": replica.template}, 1)["template"] for replica in job.replicas)
     replicas = zip(job.replicas, lean, strict=True)
-    entry.job = replace(job, replicas=tuple(replace(r, template=t) for r, t in replicas))
+    entry.job = replace(job, replicas=tuple(replace(r, packed=packed(t)) for r, t in replicas))
 
 
 def _identity(framework: Framework, document: Json) -> Json:
@@ -358,7 +354,7 @@ class Jobs:
                 entry = self._jobs[key := age[-1]]
                 if not self._has_pods(entry.owner):
                     self._count(entry, -1)
-                    entry.content = _identity(entry.framework, entry.document)
+                    entry.content = to_json(_identity(entry.framework, entry.document))
                     entry.job, entry.too_large = None, True
                     self._count(entry, 1)
                     self._note(key)
@@ -418,7 +414,7 @@ class Jobs:
             if entry.unstored:
                 job = replace(job, status=entry.status)
             job = replace(job, created=job.created + self._arrivals[key] * _MOMENT)
-            if isinstance(entry.content, bytes):
+            if entry.suspended and not entry.too_large:
                 return job
             if entry.too_large:
                 most, scope = self._limit(entry) or self._limits.of(entry.owner.namespace)[0][1:]
@@ -428,7 +424,7 @@ class Jobs:
             entry.job = job
             # One that became invalid while it ran goes on, as its templates say.
             if job.problems and standing.admission_time(job.status) is None:
-                _lighten(entry, entry.job)
+                _lighten(entry, job)
         return entry.job
 
     def __iter__(self) -> Iterator[Job]:

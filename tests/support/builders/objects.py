@@ -34,7 +34,7 @@ def make_template(*, requests=None, scheduler="", priority="", metadata=None, **
 
 def make_replica(*, type="Worker", replicas=1, restart_policy="Never", template=None):  # noqa: A002
     """Return one role of a job."""
-    return model.Replica(type, replicas, restart_policy, template or make_template())
+    return model.Replica(type, replicas, restart_policy, model.packed(template or make_template()))
 
 
 def make_job(*, replicas=None, scheduling=None, kind="TFJob", name="mnist", **fields):
