@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1154,
     "runtime": 2257,
     "scheduler": 11049,
-    "store": 3279,
-    "tests": 69445,
+    "store": 3295,
+    "tests": 69454,
     "tools": 3530,
 }
 

@@ -296,7 +296,7 @@ async def test_what_no_role_allows_is_noted() -> None:
 
     async with connected(serve) as kube, asyncio.timeout(5):
         noted = []
-        kube.denied = lambda: noted.append(1)
+        kube.denied = lambda _message: noted.append(1)
         with pytest.raises(client.BROKEN):
             [e async for e in kube.watch(TEAM, {})]
         for _ in range(2):

@@ -261,6 +261,9 @@ async def test_a_server_in_trouble_has_granted_nothing(monkeypatch: pytest.Monke
     following.cancel()
 
 
+CANNOT = 'x is forbidden: User "m" cannot {} resource "{}" in API group "" in the namespace "team"'
+
+
 async def test_what_is_lost_is_asked_for_when_something_is_refused(monkeypatch):
     """It is told at once, blocks jobs when it is missing still, and until it is given back."""
     monkeypatch.setattr(permissions, "PAUSE", 0.01)
@@ -281,7 +284,7 @@ async def test_what_is_lost_is_asked_for_when_something_is_refused(monkeypatch):
     await asyncio.sleep(0.05)
     assert (asked.locked(), losses.problem) == (True, "")
     gone.update(needed[:2])
-    losses.doubt()
+    losses.doubt(CANNOT.format("create", "pods"))
     await asked.acquire()
     await asyncio.sleep(0)
     assert "create pods in namespace team; create events" in losses.problem
@@ -293,8 +296,14 @@ async def test_what_is_lost_is_asked_for_when_something_is_refused(monkeypatch):
     gone.clear()
     await asyncio.sleep(0.1)
     assert (losses.problem, losses.blocks("team"), len(changed)) == ("", "", 2)
+    # Where something is refused that nobody needs, a loss is found at once all the same.
+    monkeypatch.setattr(permissions, "DOUBTS", Backoff(300.0, 300.0))
+    losses.doubt(CANNOT.format("get", "secrets"))
+    await asyncio.sleep(0.1)
+    losses.doubt(CANNOT.format("get", "secrets"))
+    await asyncio.sleep(0.1)
     gone.add(nodes)
-    losses.doubt()
+    losses.doubt(CANNOT.format("watch", "nodes"))
     await asyncio.sleep(0.1)
     assert "may not watch nodes" in losses.blocks("other")
     gone.clear()

@@ -226,8 +226,8 @@ class Kube:
         """`clock.since_boot()` up to which this process is sure to be the leader."""
         self.recovered: Callable[[], None] = lambda: None
         """Called when the server serves again after it could not be reached."""
-        self.denied: Callable[[], None] = lambda: None
-        """Called when no role allows what this process has asked for."""
+        self.denied: Callable[[str], None] = lambda _message: None
+        """Called with the message when no role allows what this process has asked for."""
         self.set_back: Callable[[], None] = lambda: None
         """Called when the server is found at an earlier state: restored from a copy, say."""
         self._broken = False
@@ -515,7 +515,7 @@ class Kube:
 
     def _noted(self, error: ApiError) -> ApiError:
         if error.unpermitted and time.monotonic() >= self._warm:
-            self.denied()
+            self.denied(error.message)
         return error
 
     def _passing(self, method: str, error: BaseException) -> bool:

@@ -284,8 +284,8 @@ class Operator:
             await leader.release()
         return 0 if done == {stopping} else 1
 
-    def _doubt(self) -> None:
-        self.losses.doubt()
+    def _doubt(self, message: str) -> None:
+        self.losses.doubt(message)
         self.grants.doubt()
 
     async def _follow_jobs(self) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -62,14 +63,21 @@ class Losses:
     ) -> None:
         self._kube, self._needed, self._changed = kube, needed, changed
         self._overlay = overlay
-        self._doubt = asyncio.Event()
+        self._doubt, self._fresh = asyncio.Event(), asyncio.Event()
+        """Set when something was refused, and when that has not been found to be no loss."""
+        self._refused, self._harmless = set[str](), set[str]()
+        """What was refused since the last question, and what was when nothing was missing."""
         self.missing: tuple[Access, ...] = ()
         self._confirmed = frozenset[Access]()
         """Missing two times in a row: a server that has just started knows nobody's roles."""
 
-    def doubt(self) -> None:
-        """Take in that something was refused for want of a role."""
+    def doubt(self, message: str) -> None:
+        """Take in that something was refused for want of a role, with that message."""
+        verb_and_resource = message.partition(" cannot ")[2].partition(" in the namespace ")[0]
+        self._refused.add(verb_and_resource)
         self._doubt.set()
+        if verb_and_resource not in self._harmless:
+            self._fresh.set()
 
     @property
     def problem(self) -> str:
@@ -93,7 +101,9 @@ class Losses:
         while True:
             await self._doubt.wait()
             self._doubt.clear()
+            self._fresh.clear()
             before, known = self.missing, self._confirmed
+            refused, self._refused = self._refused, set()
             try:
                 missing = await access.missing(self._kube, self._needed)
             except (ApiError, FencedError, *BROKEN) as error:
@@ -109,10 +119,16 @@ class Losses:
                 if known != self._confirmed:
                     self._changed()
             # Where something is refused that nobody needs, there is nothing to be found.
-            fruitless = 0 if self.missing else fruitless + 1
-            await asyncio.sleep(DOUBTS.pause(fruitless) or PAUSE)
             if self.missing:
+                fruitless = 0
+                await asyncio.sleep(PAUSE)
                 self._doubt.set()
+                continue
+            fruitless, self._harmless = fruitless + 1, self._harmless | refused
+            # What is refused for the first time may be a loss.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DOUBTS.pause(fruitless)):
+                    await self._fresh.wait()
 
 
 DELAYED: Final = "delayed-binding"
