@@ -11,11 +11,10 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import aiohttp
-
+from muster.api.edge import mapping
 from muster.api.model import Json
 from muster.gang import Permission
-from muster.kube.client import ApiError, Kube
+from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
 
@@ -56,8 +55,9 @@ class Access:
     name: str = ""
     """Empty: whatever its name."""
 
-    def review(self, account: Account | None = None) -> Json:
-        """Return the SelfSubjectAccessReview that asks it, or the one about another account."""
+    @property
+    def attributes(self) -> Json:
+        """What a review of it says."""
         whole, _, subresource = self.resource.partition("/")
         plural, _, group = whole.partition(".")
         attributes = {
@@ -68,14 +68,7 @@ class Access:
             "verb": self.verb,
             "name": self.name,
         }
-        return {
-            "apiVersion": REVIEWS.api_version,
-            "kind": "SubjectAccessReview" if account else "SelfSubjectAccessReview",
-            "spec": {
-                "resourceAttributes": {k: v for k, v in attributes.items() if v},
-                **(account.subject if account else {}),
-            },
-        }
+        return {"resourceAttributes": {k: v for k, v in attributes.items() if v}}
 
 
 def accesses(permissions: Iterable[Permission], namespaces: Sequence[str]) -> list[Access]:
@@ -108,6 +101,18 @@ def lacking(missing: Iterable[Access], folder: str) -> str:
     return f"this account may not {found}; the roles of manifests/{folder} grant what is needed"
 
 
+async def allowed(kube: Kube, attributes: Json, user: Json | None, urgency: PriorityLevel) -> bool:
+    """Return whether a user may do what the attributes say; None: this account.
+
+    Raises what a request raises.
+    """
+    kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
+    review: Json = {"apiVersion": REVIEWS.api_version, "kind": kind}
+    review["spec"] = {**attributes, **(user or {})}
+    answer = await kube.create((OF_OTHERS if user else REVIEWS).path(), review, urgency)
+    return mapping(answer.get("status")).get("allowed") is True
+
+
 async def missing(
     kube: Kube, accesses: Iterable[Access], account: Account | None = None
 ) -> tuple[Access, ...]:
@@ -129,13 +134,11 @@ async def missing(
 async def _refused(
     kube: Kube, asked: Sequence[Access], account: Account | None
 ) -> tuple[Access, ...]:
-    few = asyncio.Semaphore(ASKED_AT_ONCE)
-    path = (OF_OTHERS if account else REVIEWS).path()
+    few, user = asyncio.Semaphore(ASKED_AT_ONCE), account.subject if account else None
 
     async def granted(access: Access) -> bool:
         async with few:
-            answer = await kube.create(path, access.review(account), PriorityLevel.PLACEMENT)
-        return bool(answer["status"].get("allowed"))
+            return await allowed(kube, access.attributes, user, PriorityLevel.PLACEMENT)
 
     answers = await asyncio.gather(*map(granted, asked))
     return tuple(access for access, yes in zip(asked, answers, strict=True) if not yes)
@@ -163,7 +166,7 @@ async def wait(
                 log.warning("permissions could not be tried: %s", error.message)
                 break
             problem = f"no answer from the API server: {error.message}"
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except BROKEN as error:
             problem = f"no answer from the API server: {type(error).__name__}: {error}"
         if problem != reported:
             reported = problem

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 
 from muster.api.edge import mapping, text
 from muster.api.model import Json
-from muster.kube.access import OF_OTHERS
+from muster.kube.access import allowed
 from muster.kube.client import NOT_WRITTEN, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
@@ -89,14 +89,15 @@ class Bearers(Generic[T]):
     async def _asked(self, token: str, before: T | HTTPStatus | None) -> T | HTTPStatus:
         review: Json = {"apiVersion": TOKENS.api_version, "kind": "TokenReview"}
         review["spec"] = {"token": token}
-        status = await _review(self._kube, TOKENS, review)
+        answer = await self._kube.create(TOKENS.path(), review, PriorityLevel.LEADERSHIP)
+        status = mapping(answer.get("status"))
         if not status.get("authenticated"):
             return HTTPStatus.UNAUTHORIZED
         user = mapping(status.get("user"))
         named: Json = {"user": user.get("username", "")}
         named |= {key: user[key] for key in ("uid", "groups", "extra") if user.get(key)}
         asked = {"nonResourceAttributes": {"path": self._path, "verb": "get"}}
-        if not await _allowed(self._kube, named, asked, PriorityLevel.LEADERSHIP):
+        if not await allowed(self._kube, asked, named, PriorityLevel.LEADERSHIP):
             return HTTPStatus.FORBIDDEN
         return self._admit(named, before)
 
@@ -149,19 +150,6 @@ class Viewer:
             attributes = {**_LISTS, "namespace": namespace} if namespace else _LISTS
             asked = {"resourceAttributes": attributes}
             async with self._few:
-                known = await _allowed(self._kube, self._user, asked, PriorityLevel.VIEW)
+                known = await allowed(self._kube, asked, self._user, PriorityLevel.VIEW)
             self._may[namespace] = known
         return known
-
-
-async def _allowed(kube: Kube, user: Json, attributes: Json, urgency: PriorityLevel) -> bool:
-    review = {"apiVersion": OF_OTHERS.api_version, "kind": "SubjectAccessReview"}
-    answer = await _review(kube, OF_OTHERS, {**review, "spec": {**user, **attributes}}, urgency)
-    return answer.get("allowed") is True
-
-
-async def _review(
-    kube: Kube, resource: Resource, review: Json, urgency: PriorityLevel = PriorityLevel.LEADERSHIP
-) -> Json:
-    answer = await kube.create(resource.path(), review, urgency)
-    return dict(mapping(answer.get("status")))
