@@ -140,4 +140,3 @@ async def test_given_files_that_do_not_belong_together_are_never_served(
     give(new.certificate, new.key)
     await until(renewed)
     following.cancel()
-    followed._folder.cleanup()

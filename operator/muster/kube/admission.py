@@ -14,10 +14,8 @@ import datetime as dt
 import hashlib
 import logging
 import ssl
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -26,7 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 
 from muster.api.model import Json
-from muster.kube.certificates import Pair, PairFiles, expiry, self_signed
+from muster.kube.certificates import Pair, PairFiles, expiry, load, self_signed
 from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
@@ -78,16 +76,13 @@ OBSTACLES = {
 
 
 class Admission:
-    """Keeps the files of the certificate, and the configuration, as they should be."""
+    """Keeps the certificate, and the configuration, as they should be."""
 
     def __init__(self, kube: Kube, name: str, lifetime: float, given: PairFiles | None) -> None:
         """Begin without one. `given`: the files of one that somebody else renews and publishes."""
         self._path = CONFIGURATIONS.path(name=name)
         self._kube, self._name, self._lifetime, self._given = kube, name, lifetime, given
         self._digest = b""
-        self._folder = tempfile.TemporaryDirectory(prefix="muster-webhook-")
-        folder = Path(self._folder.name)
-        self.files = PairFiles(folder / "tls.crt", folder / "tls.key")
         self.context = _server_context()
         """What the server is to serve with: a renewed certificate is in use from the next
         connection on."""
@@ -126,10 +121,9 @@ class Admission:
         pair = await asyncio.to_thread(given.read)
         digest = hashlib.sha256(pair.certificate + pair.key).digest()
         if digest != self._digest:
-            await asyncio.to_thread(self.files.write, pair)
             # On a context of its own first: one that serves would be left with a certificate and
             # the key of another.
-            _server_context().load_cert_chain(*self.files)
+            await asyncio.to_thread(load, _server_context(), pair)
             await self._use(pair)
             self._digest = digest
         return FOLLOW_SECONDS
@@ -141,7 +135,6 @@ class Admission:
         pair = self_signed(NAME, now, self._lifetime, hosts=tuple(hosts(configuration)))
         # In this order: the API server is to trust a certificate before it is greeted with it.
         await self._publish(pair.certificate)
-        await asyncio.to_thread(self.files.write, pair)
         await self._use(pair)
         # The last third is left for a server that cannot be reached when it is due.
         renewal = now + self._lifetime * 2 / 3
@@ -151,7 +144,7 @@ class Admission:
         return 0.0
 
     async def _use(self, pair: Pair) -> None:
-        await self.within(lambda: self.context.load_cert_chain(*self.files))
+        await self.within(lambda: load(self.context, pair))
         self.expires = expiry(pair.certificate)
         if self._reported or not self.ready.is_set():
             log.info("the webhook %s is served", self._name)

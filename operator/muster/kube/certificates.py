@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import ssl
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +49,15 @@ class PairFiles(NamedTuple):
         # Before anything is in it: else others could read the key for a moment.
         self.key.touch(mode=0o600)
         self.key.write_bytes(pair.key)
+
+
+def load(context: ssl.SSLContext, pair: Pair) -> None:
+    """Let servers with the context show that certificate. Raises OSError, also for no pair."""
+    # Python's ssl takes certificates from files alone; they are gone when it has read them.
+    with tempfile.TemporaryDirectory(prefix="muster-") as folder:
+        files = PairFiles(Path(folder, "tls.crt"), Path(folder, "tls.key"))
+        files.write(pair)
+        context.load_cert_chain(*files)
 
 
 def self_signed(

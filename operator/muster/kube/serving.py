@@ -11,16 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any, Final, cast
 
 from aiohttp import web
 
-from muster.kube.certificates import PairFiles, self_signed
+from muster.kube.certificates import load, self_signed
 
 log = logging.getLogger(__name__)
 LIFETIME: Final = 10 * 365 * 24 * 3600.0
@@ -42,12 +40,7 @@ SILENCE: Final = 60.0
 def own_context(name: str) -> ssl.SSLContext:
     """Return a context with a certificate of its own, which lives as long as this process."""
     context = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
-    pair = self_signed(name, time.time(), LIFETIME, hosts=(name, "localhost"))
-    # Python's ssl takes certificates from files alone; they are gone when it has read them.
-    with tempfile.TemporaryDirectory(prefix=f"{name}-") as folder:
-        files = PairFiles(Path(folder, "tls.crt"), Path(folder, "tls.key"))
-        files.write(pair)
-        context.load_cert_chain(*files)
+    load(context, self_signed(name, time.time(), LIFETIME, hosts=(name, "localhost")))
     return context
 
 
