@@ -285,7 +285,7 @@ async def test_the_last_word_about_a_pod_is_written_last():
             made.mark(pod, message, node, record=False)
             await written()
         assert server.begun == [None]
-        assert server.flow.waiting(PriorityLevel.PLACEMENT) == 1
+        assert len(server.flow._waiting[PriorityLevel.PLACEMENT]) == 1
     server.go_on.set()
     await server.has_taken(2)
     made.mark(pod, "full again", "", record=False)

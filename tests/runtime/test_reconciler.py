@@ -845,11 +845,11 @@ async def test_status_before_the_end_of_a_pod_waits_for_no_placement(story):
     async with story.server.gate.enter(PriorityLevel.PLACEMENT, "team"):
         reconciles = asyncio.create_task(story.reconciler.reconcile(KEY))
         await asyncio.sleep(2 * LINGER)
-        waiting = story.server.gate.waiting
-        assert waiting(PriorityLevel.STATUS) == 1
+        waiting = story.server.gate._waiting
+        assert len(waiting[PriorityLevel.STATUS]) == 1
         story.reconciler.on_pod_ended("TFJob/team/other")
-        assert waiting(PriorityLevel.PLACEMENT) == 0
+        assert len(waiting[PriorityLevel.PLACEMENT]) == 0
         story.reconciler.on_pod_ended(KEY)
-        assert waiting(PriorityLevel.PLACEMENT) == 1
+        assert len(waiting[PriorityLevel.PLACEMENT]) == 1
     await reconciles
     assert story.server.writes == [WRITTEN]

@@ -184,10 +184,6 @@ class FlowControl:
         count, last = self._placing.get(namespace, (0, 0.0))
         return count > 0 or now < last + LINGER
 
-    def waiting(self, urgency: PriorityLevel) -> int:
-        """Return how many of that class wait for a place."""
-        return len(self._waiting[urgency])
-
     def _serve(self) -> None:
         # Most requests end while nobody waits.
         if not self._queued:

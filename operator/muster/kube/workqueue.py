@@ -77,7 +77,6 @@ class WorkQueue:
         self._starters = 0
         self._turn_began: float | None = None
         """When the first pass of this turn of the event loop was to start; None: none was."""
-        self.passes = 0
 
     def __len__(self) -> int:
         """Return how many keys wait for a pass at this moment."""
@@ -159,7 +158,7 @@ class WorkQueue:
         most = min(self._free, len(self._queue), MAX_STARTERS)
         while self._passes is not None and self._starters < most and self._next() is not None:
             self._starters += 1
-            # `_attempt` takes in what a pass raises: else the group would end, and with it the
+            # `_start` takes in what a pass raises: else the group would end, and with it the
             # process.
             self._passes.create_task(self._start())
 
@@ -191,7 +190,10 @@ class WorkQueue:
         started = asyncio.get_running_loop().time()
         with self._late.place(tenant, LATE, self._release):
             try:
-                after = await self._attempt(key, slot)
+                after = await self._work(key)
+                slot.failures, slot.cause = 0, ""
+            except Exception as error:  # noqa: BLE001 -- logged and repeated, whatever it is
+                after = self._stumbled(key, slot, error)
             finally:
                 slot.running = False
         self._finish(key, slot, started, after)
@@ -211,15 +213,6 @@ class WorkQueue:
     def _release(self) -> None:
         self._free += 1
         self._fill()
-
-    async def _attempt(self, key: str, slot: _Slot) -> float | None:
-        self.passes += 1
-        try:
-            after = await self._work(key)
-        except Exception as error:  # noqa: BLE001 -- logged and repeated, whatever it is
-            return self._stumbled(key, slot, error)
-        slot.failures, slot.cause = 0, ""
-        return after
 
     def _stumbled(self, key: str, slot: _Slot, error: Exception) -> float | None:
         found = list(causes(error))
