@@ -84,7 +84,7 @@ async def _find(kube: Kube, namespace: str, what: Reference) -> Job:
 
 
 async def _write(kube: Kube, job: Job, *, suspend: bool) -> None:
-    path = live.resource_of(FRAMEWORKS[job.kind]).path(job.namespace, job.name)
+    path = FRAMEWORKS[job.kind].resource.path(job.namespace, job.name)
     change = {"spec": {"runPolicy": {"suspend": suspend}}}
     if await kube.patch(path, Exactly(job.uid), change, PriorityLevel.PLACEMENT) is None:
         raise RefusedError(f"{named(job)} has been deleted")

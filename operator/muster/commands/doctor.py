@@ -271,11 +271,10 @@ class _Reader:
         return tuple(j for j, _ in found if j.kind in kinds and not j.status.finished)
 
     async def _queues(self) -> Mapping[str, str]:
-        api, kind, part = self._settings.backend.queues, resources.QUEUES, "spec"
-        if api is not None:
-            part = "status"
-            kind = Resource(api.group, api.version, api.plural, namespaced=False)
-        elif not self._settings.backend.embedded:
+        kind, part = self._settings.backend.queues, "status"
+        if kind is None and self._settings.backend.embedded:
+            kind, part = resources.QUEUES, "spec"
+        if kind is None:
             return {}
         return {
             document["metadata"]["name"]: text(mapping(document.get(part)).get("state")) or "Open"

@@ -10,13 +10,12 @@ import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final
 
-from muster.api import kueue, names
+from muster.api import kueue
 from muster.api.kueue import Workload
 from muster.api.model import Job, Json
 from muster.commands import output
 from muster.commands.arguments import Reference
 from muster.frameworks import FRAMEWORKS, load
-from muster.frameworks.base import Framework
 from muster.kube import informer
 from muster.kube.auth import connect
 from muster.kube.client import BROKEN, OPENED, ApiError, Kube
@@ -108,11 +107,6 @@ async def served(kube: Kube, resource: Resource, namespace: str, **params: str) 
         raise
 
 
-def resource_of(framework: Framework) -> Resource:
-    """Return where the jobs of a kind are."""
-    return Resource(names.GROUP, framework.version, framework.plural)
-
-
 async def jobs(
     kube: Kube, namespace: str, kind: str = "", **params: str
 ) -> list[tuple[Job, Json]]:
@@ -121,9 +115,9 @@ async def jobs(
     Raises ApiError and connection errors.
     """
     rows = [row for row in FRAMEWORKS.values() if not kind or is_kind(kind, row.kind)]
-    asked = (served(kube, resource_of(row), namespace, **params) for row in rows)
+    asked = (served(kube, row.resource, namespace, **params) for row in rows)
     found = zip(rows, await asyncio.gather(*asked), strict=True)
-    read = [_read(row, document) for row, documents in found for document in documents]
+    read = [(load(row, document), document) for row, documents in found for document in documents]
     return sorted(read, key=lambda pair: (pair[0].namespace, pair[0].kind, pair[0].name))
 
 
@@ -142,12 +136,6 @@ async def permitted_jobs(
     return await jobs(kube, kube.namespace, **params), kube.namespace
 
 
-def _read(framework: Framework, document: Json) -> tuple[Job, Json]:
-    # Items of a list do not carry what is the same for all.
-    whole = {"apiVersion": framework.api_version, "kind": framework.kind, **document}
-    return load(framework, whole), whole
-
-
 async def queues(kube: Kube) -> list[Json]:
     """Return all queues, by name. Raises ApiError, connection errors."""
     found = await served(kube, QUEUES, "")
@@ -157,9 +145,9 @@ async def queues(kube: Kube) -> list[Json]:
 async def follow(kube: Kube, job: Job) -> AsyncIterator[Job]:
     """Yield a job as it is, and whenever it has changed. Raises RefusedError once it is gone."""
     row, only = FRAMEWORKS[job.kind], {"fieldSelector": f"metadata.name={job.name}"}
-    path = resource_of(row).path(job.namespace)
+    path = row.resource.path(job.namespace)
     while True:
-        documents = await listed(kube, resource_of(row), job.namespace, **only)
+        documents = await listed(kube, row.resource, job.namespace, **only)
         if not documents or documents[0]["metadata"]["uid"] != job.uid:
             raise RefusedError(f"{named(job)} has been deleted")
         yield load(row, documents[0])

@@ -15,6 +15,7 @@ from muster.api.edge import mapping
 from muster.api.jobs import Kind, Rule
 from muster.api.manifest import ManifestError
 from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
+from muster.api.resource import Resource
 from muster.api.status import ReplicaStatus
 
 
@@ -424,7 +425,12 @@ class Framework:
     @property
     def api_version(self) -> str:
         """The same with its group, e.g. `kubeflow.org/v1`."""
-        return f"{names.GROUP}/{self.version}"
+        return self.resource.api_version
+
+    @property
+    def resource(self) -> Resource:
+        """Where its jobs are on the API server, under that version."""
+        return Resource(names.GROUP, self.version, self.plural, self.kind)
 
     @property
     def managers(self) -> tuple[str, ...]:

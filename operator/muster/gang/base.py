@@ -14,6 +14,7 @@ from typing import Any, Final
 from muster.api import edge, names
 from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
 from muster.api.reasons import HOPELESS, GangPhase, Reason
+from muster.api.resource import Resource
 from muster.api.status import Verdict
 from muster.gang import demand, standing
 from muster.gang.model import GangFacts, GroupApi, Link, Permission, Update
@@ -184,7 +185,7 @@ class GangBackend:
     embedded: bool = False
     apis: tuple[GroupApi, ...] = ()
     """APIs that can hold the group, preferred first; one of them must be served."""
-    queues: GroupApi | None = None
+    queues: Resource | None = None
     """The scheduler's queues: a gang may wait because its own is not there, or not open."""
     companions: tuple[str, ...] = ()
     """Kinds that must be served beside the group, under its own apiVersion."""

@@ -19,9 +19,9 @@ POD_GROUPS = tuple(
 DISRUPTION_BUDGET = GroupApi(
     "policy",
     "v1",
-    "PodDisruptionBudget",
     "poddisruptionbudgets",
-    (
+    "PodDisruptionBudget",
+    fields=(
         Field("minAvailable", standing.minimum, "minAvailable"),
         Field("selector", lambda job, facts: {"matchLabels": base.labels(job, facts)}),
     ),

@@ -42,8 +42,8 @@ def _api(version: str, reference: Field, whole: Json | str, *, follows: bool) ->
         Field("priorityClassName", demand.priority_class, "priorityClass", without=_ITS_PODS),
     )
     update = Update.REPLACE_BEFORE_PODS
-    kind, plural = "PodGroup", "podgroups"
-    return GroupApi(_GROUP, version, kind, plural, fields, annotated=False, update=update)
+    of = _GROUP, version, "podgroups", "PodGroup"
+    return GroupApi(*of, fields=fields, annotated=False, update=update)
 
 
 _REFERENCE = Field(

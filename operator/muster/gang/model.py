@@ -11,6 +11,7 @@ from typing import Any
 
 from muster.api import names
 from muster.api.model import Job
+from muster.api.resource import Resource
 
 
 class Update(StrEnum):
@@ -70,22 +71,13 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupApi:
+class GroupApi(Resource):
     """One API that can hold a group."""
 
-    group: str
-    version: str
-    kind: str
-    plural: str
     fields: tuple[Field, ...] = ()
     annotated: bool = True
     """The job's annotations are copied to the group."""
     update: Update = Update.PATCH
-
-    @property
-    def api_version(self) -> str:
-        """`<group>/<version>`."""
-        return f"{self.group}/{self.version}"
 
 
 @dataclass(frozen=True, slots=True)

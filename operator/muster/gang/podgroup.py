@@ -24,7 +24,7 @@ PRIORITY = Field("priorityClassName", demand.priority_class, "priorityClass")
 def group_api(api_version: str, *fields: Field) -> GroupApi:
     """Return the API of PodGroups under this group and version, with the fields Muster owns."""
     group, version = api_version.split("/")
-    return GroupApi(group, version, "PodGroup", "podgroups", fields)
+    return GroupApi(group, version, "podgroups", "PodGroup", fields=fields)
 
 
 def mark(job: Job, _replica: Replica) -> Link:

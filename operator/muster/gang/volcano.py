@@ -6,8 +6,9 @@ from __future__ import annotations
 from muster.api import names
 from muster.api.model import GroupView, Job, Replica
 from muster.api.reasons import GangPhase, Reason
+from muster.api.resource import Resource
 from muster.gang import base, demand
-from muster.gang.model import Field, GangFacts, GroupApi, Link, Permission
+from muster.gang.model import Field, GangFacts, Link, Permission
 from muster.gang.podgroup import MANAGE, MIN_MEMBER, PRIORITY, READ, group_api
 
 _GROUP, _VERSION = names.VOLCANO_API.split("/")
@@ -80,7 +81,7 @@ VOLCANO = base.GangBackend(
             PRIORITY,
         ),
     ),
-    queues=GroupApi(_GROUP, _VERSION, "Queue", "queues"),
+    queues=Resource(_GROUP, _VERSION, "queues", "Queue", namespaced=False),
     cure=(
         f"PodGroup of {names.VOLCANO_API} comes with Volcano: install it, or choose another "
         "--gang-scheduler-name"

@@ -201,7 +201,7 @@ async def watched(where: Cluster, namespace: str, since: float) -> AsyncIterator
         return Informer(kube, resource, seen, namespace=namespace)
 
     rows = frameworks.FRAMEWORKS.values()
-    jobs = (Resource(names.GROUP, row.version, row.plural) for row in rows)
+    jobs = (row.resource for row in rows)
     informers = [*(informer(each, job_sight) for each in jobs), informer(PODS, pod_sight)]
     following: list[asyncio.Task[None]] = []
     try:

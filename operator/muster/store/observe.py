@@ -76,5 +76,4 @@ def resource(store: Store, api_version: str, kind: str) -> Resource:
     if framework is not None:
         return Resource(group, version, framework.plural)
     rows = (api for api in store.backend.apis if (api.api_version, api.kind) == key)
-    plural = next((api.plural for api in rows), f"{kind.lower()}s")
-    return Resource(group, version, plural)
+    return next(rows, Resource(group, version, f"{kind.lower()}s"))
