@@ -17,20 +17,20 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6770,
-    "api": 3227,
+    "api": 3263,
     "cluster": 6645,
-    "commands": 5680,
+    "commands": 5665,
     "controller": 4360,
     "dashboard": 614,
-    "frameworks": 3003,
-    "gang": 1585,
-    "kube": 3654,
+    "frameworks": 3009,
+    "gang": 1579,
+    "kube": 3581,
     "local": 3289,
     "muster": 1154,
-    "runtime": 2257,
+    "runtime": 2254,
     "scheduler": 11049,
-    "store": 3295,
-    "tests": 69454,
+    "store": 3220,
+    "tests": 69470,
     "tools": 3530,
 }
 

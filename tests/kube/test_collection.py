@@ -11,8 +11,8 @@ A, B, OTHER = (("a", "x"), ("b", "x"), ("other", "x"))
 def document(key, version, uid="u1"):
     """Return an object at one version."""
     namespace, name = key
-    metadata = {"namespace": namespace, "name": name, "uid": uid}
-    return {"metadata": {**metadata, "resourceVersion": str(version)}}
+    metadata = {"namespace": namespace, "name": name, "uid": uid, "resourceVersion": str(version)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
 
 
 @pytest.fixture
@@ -76,7 +76,6 @@ def test_what_the_parser_cannot_read_is_taken_at_its_worst(changes, caplog):
         parse,
         lambda before, after: changes.append((before, after)),
         cautious=lambda _document, why: why.reason,
-        kind=("v1", "Pod"),
         told=lambda about, why: told.append((about["kind"], why.reason)),
     )
     for version in (5, 5, 4, 6):
@@ -96,7 +95,6 @@ def test_object_that_is_read_in_part_keeps_its_value_and_is_reported_once(change
     kept = Collection(
         lambda document: document["metadata"]["uid"],
         lambda before, after: changes.append((before, after)),
-        kind=("v1", "Pod"),
         told=lambda about, why: told.append((about["metadata"]["uid"], why.reason)),
         unread=lambda _value: wrong[0],
     )

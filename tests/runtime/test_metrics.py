@@ -149,8 +149,8 @@ def test_a_job_ends_once_whoever_deleted_it():
     shown_jobs.take(version(3, "b"))
     jobs.ended = metrics.ended
     shown_jobs.take(version(4, "c"))
-    (key,) = (job.key for job in jobs)
-    jobs.forget(key, "c")
+    (job,) = jobs
+    shown_jobs.discard(job.namespace, job.name, "c")
     shown_jobs.remove(version(5, "c"))
     labels = '{framework="tensorflow",job_namespace="team"}'
     assert shown(metrics)[f"training_operator_jobs_deleted_total{labels}"] == 2

@@ -36,7 +36,7 @@ def change(away, status, *names):
     for name in names:
         document = make_node(name=name)
         document["status"]["conditions"] = [{"type": "Ready", "status": status}]
-        away.node_changed(None, parse_node(document), lambda _name: False)
+        away.node_changed(None, parse_node(document))
 
 
 @pytest.mark.parametrize("before", [True, False])

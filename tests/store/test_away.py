@@ -44,13 +44,13 @@ OTHER = parse_node(make_node(name="n2"))
 
 def away(*views, inhabited=True):
     """Return the nodes that do not answer, after one node was seen so."""
-    made, before = AwayNodes(AFTER, clock=lambda: DOWN), None
-    made.node_changed(None, OTHER, lambda _name: ("pod",) * inhabited)
+    made, before = AwayNodes(lambda _name: ("pod",) * inhabited, AFTER, clock=lambda: DOWN), None
+    made.node_changed(None, OTHER)
     for view in views:
         if view is SURE:
-            made.confirm("n1", lambda _name: ("pod",) * inhabited)
+            made.confirm("n1")
             continue
-        made.node_changed(before, view, lambda _name: ("pod",) * inhabited)
+        made.node_changed(before, view)
         before = view
     return made
 
@@ -139,22 +139,19 @@ def test_replacement_waits_until_kubernetes_has_evicted_the_pods_of_the_node():
     It evicts all of them again after each change of such a taint.
     """
     now, late = [DOWN], EVICTED_AT + EVICTION_TIMEOUT_SECONDS
-    nodes, out = AwayNodes(AFTER, clock=lambda: now[0]), node("Unknown", taints=[OUT])
-
-    def three(_name):
-        return ("a", "b", "c")
-
-    nodes.node_changed(None, OTHER, lambda _name: ())
-    nodes.node_changed(None, out, three)
+    nodes = AwayNodes(lambda _name: ("a", "b", "c"), AFTER, clock=lambda: now[0])
+    out = node("Unknown", taints=[OUT])
+    nodes.node_changed(None, OTHER)
+    nodes.node_changed(None, out)
     assert state(nodes, DOWN, job=JOB, deleting=True) == (True, False, EVICTED_AT)
     assert state(nodes, EVICTED_AT, job=JOB, deleting=True) == (True, True, NEVER)
     assert state(nodes, EVICTED_AT, job=JOB) == (True, False, late)
     assert state(nodes, late, job=JOB) == (True, True, NEVER)
     now[0] = DOWN + 4
-    nodes.node_changed(out, out, three)
+    nodes.node_changed(out, out)
     assert state(nodes, now[0], job=JOB, deleting=True)[2] == EVICTED_AT
     unreachable = OUT | {"key": "node.kubernetes.io/unreachable"}
-    nodes.node_changed(out, node("Unknown", taints=[OUT, unreachable]), three)
+    nodes.node_changed(out, node("Unknown", taints=[OUT, unreachable]))
     assert state(nodes, now[0], job=JOB, deleting=True) == (True, False, EVICTED_AT + 4)
 
 
@@ -229,11 +226,13 @@ def test_nodes_that_are_gone_are_not_remembered_for_ever():
     assert nodes.gone("n1")
     asked: list[str] = []
     nodes.vanished = asked.append
-    nodes.node_changed(other, None, lambda name: name == "n2")
+    nodes._inhabited = lambda name: name == "n2"
+    nodes.node_changed(other, None)
     assert (list(nodes), asked) == ([], ["n2"])
-    nodes.confirm("n2", lambda name: name == "n2")
+    nodes.confirm("n2")
     assert list(nodes) == ["n2"]
-    nodes.node_changed(other, None, lambda _name: False)
+    nodes._inhabited = lambda _name: False
+    nodes.node_changed(other, None)
     assert (list(nodes), asked) == ([], ["n2"])
     assert not list(away(node("Unknown"), None, inhabited=False))
 

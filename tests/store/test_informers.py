@@ -152,7 +152,8 @@ async def test_the_api_of_the_groups_may_come_later(monkeypatch):
     """It is looked for until then; that it has come is a reason to look at every job."""
     monkeypatch.setattr(informers, "DISCOVERY_PAUSE", 0.01)
     server = Server()
-    group = {"metadata": {"namespace": "team", "name": "g", "resourceVersion": "1", "uid": "g"}}
+    metadata = {"namespace": "team", "name": "g", "resourceVersion": "1", "uid": "g"}
+    group = {"apiVersion": GROUPS.api_version, "kind": "PodGroup", "metadata": metadata}
     server.pages[f"/apis/{GROUPS.api_version}/{GROUPS.plural}"] = [group]
     queue = {"metadata": {"name": "q", "resourceVersion": "1"}}
     server.pages[f"/apis/{QUEUES.api_version}/{QUEUES.plural}"] = [queue]

@@ -11,6 +11,7 @@ from muster import gang
 from muster.api import names, status
 from muster.api.status import read as read_status
 from muster.frameworks import FRAMEWORKS
+from muster.store.children import Children
 from muster.store.jobs import DocumentLimits, Jobs
 from muster.store.store import Store
 from support.apiserver.memory import World, tfjob
@@ -281,12 +282,13 @@ class Crowd:
     def __init__(self):
         """Begin without jobs."""
         self.requeued, self.running, self.version = [], set(), 0
-        limits = DocumentLimits(120_000, 220_000)
+        limits, children = DocumentLimits(120_000, 220_000), Children(lambda _owner: True)
+        children.has_pods = lambda owner: owner.name in self.running
         self.jobs = Jobs(
             {"TFJob": FRAMEWORKS["TFJob"]},
             self.requeued.append,
             lambda: None,
-            has_pods=lambda owner: owner.name in self.running,
+            children=children,
             limits=limits,
         )
 
@@ -362,7 +364,7 @@ def test_too_large_jobs_are_read_again_once_they_fit():
     for minute, name in ((2, "c"), (3, "d")):
         assert crowd.jobs.fits(keys[minute])
         assert keys[minute] in crowd.requeued
-        crowd.jobs.refresh(keys[minute])
+        crowd.jobs.collections["TFJob"].doubt("team", name)
         crowd.version = minute
         crowd.show(name, minute)
     assert crowd.too_large() == []

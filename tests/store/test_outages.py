@@ -26,7 +26,7 @@ class Cluster:
     def __init__(self, share=0.55, **zones):
         """Begin with that many reachable nodes in each zone; `none`: without a zone label."""
         self.now, self.views, self.reported = DOWN, {}, []
-        self.away = AwayNodes(AFTER, share, lambda: self.now)
+        self.away = AwayNodes(lambda _name: True, AFTER, share, lambda: self.now)
         self.away.outage_changed = self.reported.append
         self.labels = {}
         for zone, count in zones.items():
@@ -47,12 +47,12 @@ class Cluster:
     def delete(self, name):
         """Delete the node, and confirm that the server has none."""
         self._changed(name, None)
-        self.away.confirm(name, lambda _name: True)
+        self.away.confirm(name)
 
     def _changed(self, name, view, *, complete=True):
         before = self.views.get(name)
         self.views[name] = view
-        return set(self.away.node_changed(before, view, lambda _name: True, complete=complete))
+        return set(self.away.node_changed(before, view, complete=complete))
 
     def silence(self, *names, **options):
         """Let the nodes be unreachable from now on."""
@@ -168,7 +168,7 @@ def test_next_leader_replaces_by_force_no_pod_of_an_outage_that_has_ended():
     cluster.wait(300)
     cluster.set("none0")
     views, cluster.views = cluster.views, {}
-    cluster.away = AwayNodes(AFTER, clock=lambda: cluster.now)
+    cluster.away = AwayNodes(lambda _name: True, AFTER, clock=lambda: cluster.now)
     for name, view in views.items():
         cluster._changed(name, view, complete=False)
     for fields in ({}, {"deleting": True}):

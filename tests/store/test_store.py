@@ -79,7 +79,7 @@ class Story:
         """Show another object of somebody's."""
         owners = [owned_by(owner)] if owner else []
         metadata = {"name": name, "ownerReferences": owners}
-        return self.put({"kind": kind, "metadata": metadata, **fields})
+        return self.put({"apiVersion": "v1", "kind": kind, "metadata": metadata, **fields})
 
     def asked(self):
         """Return the jobs that were enqueued since the last look, and whether for a cycle."""
@@ -195,7 +195,8 @@ def test_whoever_writes_the_uid_of_a_job_into_his_own_objects(story, namespace, 
     batch = {"kind": "Job", "metadata": {"name": "theirs", **given}, "spec": {}}
     story.put(batch, uid="uid-of-theirs")
     for kind in ("Service", "ConfigMap", "PodGroup", "HorizontalPodAutoscaler"):
-        story.put({"kind": kind, "metadata": {"name": "theirs", **given}}, uid=f"their-{kind}")
+        made = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "theirs", **given}}
+        story.put(made, uid=f"their-{kind}")
     ends = {"phase": "Failed"}
     for uid, owner in (("p", owners[0]), ("q", owned_by(batch | {"metadata": MAKER}))):
         metadata = {"name": f"theirs-{uid}", **given, "uid": uid, "ownerReferences": [owner]}
@@ -407,6 +408,9 @@ def test_a_group_of_foreign_pods(story):
     assert story.asked() == (set(), True)
 
 
+BUDGET = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+
+
 def test_a_budget_costs_what_it_is_about():
     """However many other gangs there are: each may come with a budget of its own."""
 
@@ -421,7 +425,7 @@ def test_a_budget_costs_what_it_is_about():
             story.put({**pod, "spec": {**pod["spec"], "schedulerName": "muster"}})
         assert len(list(story.store.foreign)) == count
         given = {"namespace": "team", "uid": "b", "resourceVersion": "1000"}
-        budget = {"metadata": {"name": "b", "ownerReferences": owners, **given}}
+        budget = BUDGET | {"metadata": {"name": "b", "ownerReferences": owners, **given}}
         return calls(lambda: budgets.take(budget))
 
     assert cost(40) < 1.5 * cost(10)
@@ -436,7 +440,7 @@ def test_budget_that_loses_its_owner_is_no_longer_the_group_of_its_pods(story):
     story.put({**pod, "spec": {**pod["spec"], "schedulerName": "muster"}})
     for version, found in (("1", owners), ("2", [])):
         given = {"name": "b", "namespace": "team", "uid": "b", "resourceVersion": version}
-        budgets.take({"metadata": {**given, "ownerReferences": found}})
+        budgets.take(BUDGET | {"metadata": {**given, "ownerReferences": found}})
         assert bool(story.store.podgroups.find("Job/team/j")) is bool(found)
 
 
@@ -585,7 +589,7 @@ def test_pod_on_unreachable_node_is_lost_after_its_own_toleration(story):
 def test_no_pod_is_lost_in_an_outage(story):
     """The job reports the unreachable nodes, and is evaluated again when the outage ends."""
     clock = [DOWN]
-    story.store.away = AwayNodes(clock=lambda: clock[0])
+    story.store.away = AwayNodes(story.store.columns.on, clock=lambda: clock[0])
     names_ = [f"n{index}" for index in range(4)]
     heartbeat(story, *names_)
     story.store.collections["Node"].reach("", 0)
@@ -608,7 +612,7 @@ def test_no_pod_is_lost_in_an_outage(story):
 def test_outage_ends_with_a_heartbeat_of_a_reachable_node(story):
     """Nodes that are unreachable for a day are not counted, though none of them changes."""
     clock = [DOWN]
-    story.store.away = AwayNodes(clock=lambda: clock[0])
+    story.store.away = AwayNodes(story.store.columns.on, clock=lambda: clock[0])
     heartbeat(story, "n0", "n1", "n2", ready="Unknown")
     heartbeat(story, "n3")
     story.store.collections["Node"].reach("", 0)

@@ -11,6 +11,7 @@ from muster import gang
 from muster.api import names
 from muster.frameworks import FRAMEWORKS
 from muster.kube.client import ApiError
+from muster.kube.resources import OF_KIND
 from muster.store.store import Store
 from muster.store.takeover import Takeover
 from support.apiserver.memory import merge, tfjob
@@ -47,9 +48,11 @@ class Server:
             for at, held in sorted(self.objects.items())
             if at.rpartition("/")[0] == path and not labelled(held)
         ]
+        kind = next((kind for kind, at in PATHS.items() if at == path), "")
+        of = {"apiVersion": OF_KIND[kind].api_version, "kind": f"{kind}List"} if kind else {}
         start = int(params.get("continue") or 0)
         more = {"continue": str(start + 2)} if len(found) > start + 2 else {}
-        return {"metadata": more, "items": found[start : start + 2]}
+        return {**of, "metadata": more, "items": found[start : start + 2]}
 
     async def patch(self, path, exactly, body, _urgency):
         """Take a label."""

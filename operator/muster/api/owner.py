@@ -23,6 +23,11 @@ class Owner(NamedTuple):
     name: str
     uid: str
 
+    @property
+    def key(self) -> str:
+        """`<kind>/<namespace>/<name>`: how the work queue and the caches know a job."""
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
 
 def controller(metadata: dict[str, Any]) -> Owner | None:
     """Return the controller of the object with that metadata, None if it has none."""

@@ -136,12 +136,10 @@ class _Reader:
             self.store.put(read)
             self._report(job.key, read)
         for resource, params in ((resources.PODS, {}), (resources.BATCH_JOBS, OURS)):
-            about = {"apiVersion": resource.api_version, "kind": resource.kind}
             for each in await self._known(resource, **params):
-                self.store.put({**about, **each})
+                self.store.put(each)
         for api in self.store.groups.backend.apis:
-            resource = Resource(api.group, api.version, api.plural)
-            found = await self._known(resource)
+            found = await self._known(api)
             groups = self.store.groups.use(api)
             for each in found:
                 groups.apply(each)

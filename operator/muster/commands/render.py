@@ -223,13 +223,13 @@ def _observe(job: Job, framework: Framework, made: Iterable[Json]) -> Observed:
         ),
         secrets={key: "" for part in framework.pods.companions for key in part.keys},
         autoscalers=_children(names.AUTOSCALER, kinds),
-        group=parse.group(group["apiVersion"], group["kind"], group) if group else None,
+        group=parse.group(group) if group else None,
         placements=dict.fromkeys(job.pod_names(job.replicas), ""),
     )
 
 
 def _children(kind: str, kinds: Mapping[str, Sequence[Json]]) -> tuple[ObjectView, ...]:
-    return tuple(parse.child(kind, document) for document in kinds.get(kind, ()))
+    return tuple(map(parse.child, kinds.get(kind, ())))
 
 
 def _key(document: Json) -> tuple[str, str]:

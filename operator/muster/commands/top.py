@@ -65,7 +65,7 @@ def holder(store: Store, pod: PodView) -> str:
     if group and (owner is None or owner.group != names.GROUP):
         return group
     if owner is not None:
-        return f"{owner.kind}/{owner.namespace}/{owner.name}"
+        return owner.key
     return f"Pod/{pod.namespace}/{pod.name}"
 
 

@@ -31,8 +31,8 @@ class Collection(Generic[T]):
     `parse` makes the value that is kept; `changed(before, after)` is called at every change, with
     None for absent. What it raises, foreseen or not, is that object's trouble alone: `cautious`
     makes the value then (without it the object is left out). `unread` returns why a value was
-    read only in part, or an empty text. In both cases `told` is called once for each reason, with
-    the object's `kind`. `carry(before, after)` returns the value to keep of a later version. The
+    read only in part, or an empty text. In both cases `told` is called once for each reason.
+    `carry(before, after)` returns the value to keep of a later version. The
     answer to a write can be put in at once by `apply`: older versions that the watch brings later
     are ignored, and so is the answer about an object whose end the watch has shown before.
     """
@@ -44,7 +44,6 @@ class Collection(Generic[T]):
         namespaces: Sequence[str] = EVERYWHERE,
         *,
         cautious: Callable[[Json, Unreadable], T] | None = None,
-        kind: tuple[str, str] = ("", ""),
         told: Told = ignore,
         unread: Callable[[T], str] = lambda _value: "",
         carry: Callable[[T, T], T] = lambda _before, after: after,
@@ -53,7 +52,7 @@ class Collection(Generic[T]):
         """Those that are followed, each by a list and a watch of its own."""
         self.objects: dict[Key, T] = {}
         self._versions: dict[Key, tuple[str, int]] = {}
-        self._reached = dict.fromkeys(self.namespaces, _UNREAD)
+        self.reached = dict.fromkeys(self.namespaces, _UNREAD)
         """Per followed namespace: the version up to which list and watch have shown all."""
         self._gone: dict[Key, tuple[str, int]] = {}
         """uid and last version of those whose end a write has shown, and no list or watch yet."""
@@ -62,13 +61,11 @@ class Collection(Generic[T]):
         self._parse, self._changed = parse, changed
         self._cautious, self._told, self._unread = cautious, told, unread
         self._carry = carry
-        self._kind = kind
-        """apiVersion and kind, which items of a list do not carry."""
 
     @property
     def complete(self) -> bool:
         """Say whether all that is followed has been listed, so that what is not here is gone."""
-        return _UNREAD not in self._reached.values()
+        return _UNREAD not in self.reached.values()
 
     def get(self, namespace: str, name: str) -> T | None:
         """Return the object of that name, or None."""
@@ -88,7 +85,7 @@ class Collection(Generic[T]):
         if key in self._versions:
             self._take(key, uid, version, document)
             return
-        reached = self._reached.get(self._space(key))
+        reached = self.reached.get(self._space(key))
         # Nothing is known of it: either the watch has not come as far, or it has shown its end.
         if reached is not None and version > reached:
             self._take(key, uid, version, document)
@@ -100,7 +97,7 @@ class Collection(Generic[T]):
         not known has ended since.
         """
         key, uid, version = _identity(document)
-        reached, known = self._reached.get(self._space(key), _UNREAD), self._versions.get(key)
+        reached, known = self.reached.get(self._space(key), _UNREAD), self._versions.get(key)
         if known is not None and listed is not None and version < known[1] <= listed:
             # From a backup with raised revisions: else no list shows an earlier version.
             self.doubt(*key)
@@ -110,7 +107,7 @@ class Collection(Generic[T]):
 
     def _space(self, key: Key) -> str:
         """Return the namespace that is followed in which that is."""
-        return "" if "" in self._reached else key[0]
+        return "" if "" in self.reached else key[0]
 
     def _take(self, key: Key, uid: str, version: int, document: Json) -> None:
         known, gone = self._versions.get(key), self._gone.get(key)
@@ -154,10 +151,9 @@ class Collection(Generic[T]):
         why = Unreadable("".join(c if c.isprintable() else "?" for c in said[:LONGEST_REASON]))
         if self.unreadable.get(key) != why:
             self.unreadable[key] = why
-            version, kind = self._kind
-            name = "/".join(filter(None, key))
+            about = {part: document.get(part, "") for part in ("apiVersion", "kind", "metadata")}
+            kind, name = about["kind"], "/".join(filter(None, key))
             log.warning("%s %s cannot be read: %s", kind, name, why.reason, exc_info=trace)
-            about = {"apiVersion": version, "kind": kind, "metadata": document["metadata"]}
             self._told(about, why)
         return why
 
@@ -166,7 +162,7 @@ class Collection(Generic[T]):
         key, uid, version = _identity(document)
         # The answer to a write that was made before is from before that, however late it comes.
         space = self._space(key)
-        if self._reached.get(space, _UNREAD) != _UNREAD:
+        if self.reached.get(space, _UNREAD) != _UNREAD:
             self.reach(space, version)
         if self._gone.get(key, ("", 0))[0] == uid:
             del self._gone[key]
@@ -191,10 +187,6 @@ class Collection(Generic[T]):
         if key in self._versions:
             self._versions[key] = self._versions[key][0], _UNREAD
 
-    def reached(self, namespace: str) -> int:
-        """Return the version up to which all of a followed namespace has been shown."""
-        return self._reached[namespace]
-
     def set_back(self, namespace: str, version: int) -> None:
         """Take in that the server has been set back to that earlier state, of which a list comes.
 
@@ -205,7 +197,7 @@ class Collection(Generic[T]):
                 self._versions[key] = (uid, _UNREAD)
         # What had gone since may be there again.
         self._gone.clear()
-        self._reached[namespace] = version
+        self.reached[namespace] = version
 
     def listed(self, namespace: str, seen: Container[Key], version: int) -> None:
         """Take in that a list of that version, which is complete, held no other keys."""
@@ -227,7 +219,7 @@ class Collection(Generic[T]):
     def reach(self, namespace: str, version: int) -> None:
         """Take in that all changes up to that version have been shown."""
         # A list that was read beside the watch may have been overtaken by it.
-        self._reached[namespace] = max(version, self._reached.get(namespace, _UNREAD))
+        self.reached[namespace] = max(version, self.reached.get(namespace, _UNREAD))
 
     def _drop(self, key: Key) -> None:
         del self._versions[key]

@@ -11,11 +11,9 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-import aiohttp
-
 from muster.api.backoff import Backoff
 from muster.api.model import Json
-from muster.kube.client import OPENED, ApiError, GarbledError, Kube, LargePageError
+from muster.kube.client import BROKEN, OPENED, ApiError, GarbledError, Kube, LargePageError
 from muster.kube.collection import Collection, Key
 from muster.kube.resources import Resource
 
@@ -42,6 +40,10 @@ async def pages(kube: Kube, path: str, params: Mapping[str, str]) -> AsyncIterat
             limit = max(limit // SMALLER, 1)
             continue
         limit = min(2 * limit, PAGE)
+        # Items do not carry what is the same for all.
+        for item in page.get("items") or ():
+            item.setdefault("apiVersion", page.get("apiVersion"))
+            item.setdefault("kind", str(page.get("kind")).removesuffix("List"))
         yield page
         token = page["metadata"].get("continue")
         if not token:
@@ -103,10 +105,9 @@ class Informer:
                     self._version = ""
                 else:
                     self._fail(error.message)
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                self._fail(f"{type(error).__name__}: {error}")
             except Exception as error:  # noqa: BLE001 -- one collection, and no other, stands still
-                self._fail(f"{type(error).__name__}: {error}", error)
+                foreseen = isinstance(error, (*BROKEN, OSError))
+                self._fail(f"{type(error).__name__}: {error}", None if foreseen else error)
             # A server that ends every watch at once is not to be asked all the time. What ended
             # in order after a while goes on without a pause.
             if clock() - started > BACKOFF.last:
@@ -135,7 +136,7 @@ class Informer:
         """
         seen: set[Key] = set()
         # What a watch shows meanwhile may be ahead of the list; what it showed before is not.
-        reached, begun = self.collection.reached(self.namespace), False
+        reached, begun = self.collection.reached[self.namespace], False
         async for page in pages(self._kube, self._path, self._params):
             self.beat = time.monotonic()
             # All pages show the revision of the first one, so the watch begins where they end.

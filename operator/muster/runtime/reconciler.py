@@ -47,7 +47,7 @@ from muster.kube.certificates import ssh_keys
 from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube, UnwantedError
 from muster.kube.events import EventRecorder, reference
 from muster.kube.flowcontrol import Haste, PriorityLevel
-from muster.kube.resources import PODS, Resource
+from muster.kube.resources import PODS
 from muster.kube.workqueue import causes
 from muster.runtime.metrics import Metrics
 from muster.store import observe
@@ -204,8 +204,8 @@ class Reconciler:
 
     async def _pass(self, key: str) -> float | None:
         if self._store.jobs.fits(key) and (dropped := self._store.jobs.get(key)) is not None:
-            # Its document was not kept, as it was too large.
-            self._store.jobs.refresh(key)
+            # Its document was not kept, as it was too large: the same version counts once more.
+            self._store.collections[dropped.kind].doubt(dropped.namespace, dropped.name)
             await self._read_anew(dropped)
         # Both before anything is awaited: the status is written against the very version that the
         # job was read from.
@@ -636,7 +636,7 @@ class Reconciler:
         if stored is None:
             # No watch need have shown its end: without this the next pass would do the same once
             # more.
-            self._store.jobs.forget(job.key, job.uid)
+            self._store.gone(job.kind, job.namespace, job.name, job.uid)
             return False
         self._store.put(stored)
         self._keep_unstored(job, patch, mapping(stored.get("status")))
@@ -678,7 +678,7 @@ class Reconciler:
         kind, namespace, name = key.split("/", 2)
         metadata = document["metadata"]
         exactly = Exactly(metadata["uid"], metadata["resourceVersion"])
-        path = self._resource(kind).path(namespace, name, "status")
+        path = self._store.frameworks[kind].resource.path(namespace, name, "status")
         try:
             stored = await self._kube.patch(path, exactly, {"status": said}, PriorityLevel.STATUS)
         except NOT_WRITTEN as trouble:
@@ -748,16 +748,13 @@ class Reconciler:
     async def _read_anew(self, job: Job) -> None:
         found = await client.find(self._kube, self._path(job))
         if found is None:
-            self._store.jobs.forget(job.key, job.uid)
+            self._store.gone(job.kind, job.namespace, job.name, job.uid)
         else:
             self._store.put(found)
 
     def _path(self, job: Job, subresource: str = "") -> str:
-        return self._resource(job.kind).path(job.namespace, job.name, subresource)
-
-    def _resource(self, kind: str) -> Resource:
-        framework = self._store.frameworks[kind]
-        return Resource(names.GROUP, framework.version, framework.plural)
+        resource = self._store.frameworks[job.kind].resource
+        return resource.path(job.namespace, job.name, subresource)
 
     def _record(self, job: Job, batch: Sequence[Action]) -> None:
         entry = self._store.jobs.find(job.key)

@@ -59,10 +59,13 @@ class AwayNodes:
 
     def __init__(
         self,
+        inhabited: Callable[[str], Collection[object]] = lambda _node: (),
         lost_after: float = LOST_AFTER,
         lost_share: float = SHARE,
         clock: Callable[[], float] = now,
     ) -> None:
+        """Begin. `inhabited` returns the pods on a node."""
+        self._inhabited = inhabited
         self._lost_after = lost_after
         self._clock = clock
         self.outages = Outages(lost_share)
@@ -78,22 +81,15 @@ class AwayNodes:
         return sum(it.since > -math.inf for it in self._nodes.values())
 
     def node_changed(
-        self,
-        before: NodeView | None,
-        after: NodeView | None,
-        inhabited: Callable[[str], Collection[object]],
-        *,
-        complete: bool = True,
+        self, before: NodeView | None, after: NodeView | None, *, complete: bool = True
     ) -> Collection[str]:
         """Handle a change of a node; return the nodes whose pods are to be evaluated again.
 
-        `inhabited` returns the pods on a node. `complete`: all nodes have been listed.
+        `complete`: all nodes have been listed.
         """
-        found, view = set[str](), after or before
-        if view is None:
-            return found
-        if self._absence_changed(before, after, inhabited):
-            found.add(view.name)
+        view = after or before
+        assert view is not None
+        found = {view.name} if self._absence_changed(before, after) else set()
         areas = self.outages.node_changed(view.name, after, self._clock(), complete=complete)
         if areas:
             everywhere = CLUSTER in areas
@@ -103,16 +99,11 @@ class AwayNodes:
                 self.outage_changed(outage)
         return found
 
-    def _absence_changed(
-        self,
-        before: NodeView | None,
-        after: NodeView | None,
-        inhabited: Callable[[str], Collection[object]],
-    ) -> bool:
+    def _absence_changed(self, before: NodeView | None, after: NodeView | None) -> bool:
         """Handle a change of a node; return whether its own pods are to be evaluated again."""
         if after is None:
-            self._drop(inhabited)
-            if before is not None and inhabited(before.name):
+            self._drop()
+            if before is not None and self._inhabited(before.name):
                 # What was known of it stays until the server has been asked: a list may have
                 # lacked it.
                 self.vanished(before.name)
@@ -129,22 +120,24 @@ class AwayNodes:
                 absence = replace(absence, evicted_at=known.evicted_at)
             elif after.evicts:
                 # Each change of these taints makes the controller evict all pods again.
-                lasts = EVICTION_SECONDS + EVICTION_SECONDS_PER_POD * len(inhabited(after.name))
+                pods = len(self._inhabited(after.name))
+                lasts = EVICTION_SECONDS + EVICTION_SECONDS_PER_POD * pods
                 absence = replace(absence, evicted_at=self._clock() + lasts)
             self._nodes[after.name] = absence
         return self._nodes.get(after.name) != known
 
-    def confirm(self, name: str, inhabited: Callable[[str], Collection[object]]) -> None:
+    def confirm(self, name: str) -> None:
         """Take in that the server has no node of that name."""
         self._nodes[name] = _GONE
-        self._drop(inhabited)
+        self._drop()
 
     def gone(self, name: str) -> bool:
         """Say whether it is sure that there is no such node, though there was one."""
         return self._nodes.get(name) is _GONE
 
-    def _drop(self, inhabited: Callable[[str], Collection[object]]) -> None:
-        self._nodes = {n: it for n, it in self._nodes.items() if it is not _GONE or inhabited(n)}
+    def _drop(self) -> None:
+        there, known = self._inhabited, self._nodes
+        self._nodes = {n: it for n, it in known.items() if it is not _GONE or there(n)}
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names of those whose pods are unreachable or lost, now or later."""

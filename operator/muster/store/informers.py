@@ -50,7 +50,7 @@ class Informers:
         self._jobs = [
             informer
             for kind, row in store.frameworks.items()
-            for informer in self._each(kind, Resource(names.GROUP, row.version, row.plural), {})
+            for informer in self._each(kind, row.resource, {})
         ]
         """They only read where Kopf follows the jobs."""
         self._granted: dict[str, list[Informer]] = {}
@@ -233,10 +233,9 @@ class GroupInformers:
             await informer.read()
 
     def _use(self, api: GroupApi) -> None:
-        resource = Resource(api.group, api.version, api.plural)
         collection = self._groups.use(api)
         self._informers = [
-            Informer(self._kube, resource, collection, namespace=namespace)
+            Informer(self._kube, api, collection, namespace=namespace)
             for namespace in collection.namespaces
         ]
 
@@ -274,8 +273,7 @@ class GroupInformers:
     def _queues(self) -> Iterator[Informer]:
         queues = self._backend.queues
         if queues is not None and (queues.api_version, queues.kind) in self._kinds:
-            resource = Resource(queues.group, queues.version, queues.plural, namespaced=False)
-            yield Informer(self._kube, resource, self._groups.use_queues())
+            yield Informer(self._kube, queues, self._groups.use_queues())
 
     async def _find(self) -> GroupApi | None:
         while True:

@@ -7,7 +7,7 @@ import heapq
 import itertools
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,6 +28,7 @@ from muster.frameworks.base import Framework
 from muster.gang import standing
 from muster.kube.collection import EVERYWHERE, Collection
 from muster.store import parse
+from muster.store.children import Children
 
 
 @dataclass(slots=True)
@@ -48,14 +49,6 @@ class _JobEntry:
     job: Job | None = None
     unstored: Json = field(default_factory=dict)
     """Fields of its status that were written and that the API server does not store."""
-
-    @property
-    def uid(self) -> str:
-        return self.owner.uid
-
-    @property
-    def key(self) -> str:
-        return f"{self.owner.kind}/{self.owner.namespace}/{self.owner.name}"
 
     @property
     def document(self) -> Json:
@@ -104,10 +97,8 @@ def _apart(read: JobStatus) -> Sequence[object]:
 
 
 def _entry(framework: Framework, document: Json) -> _JobEntry:
-    # Items of a list do not carry what is the same for all.
-    given = {"kind": framework.kind, "apiVersion": f"{names.GROUP}/{framework.version}"}
     metadata, spec = document["metadata"], document.get("spec")
-    lean = {**given, **document, "metadata": _without_history(metadata)}
+    lean = {**document, "metadata": _without_history(metadata)}
     read = status.read(document.get("status"))
     if read.finished:
         lean["spec"] = spec = _without_templates(framework, spec)
@@ -239,8 +230,7 @@ class Jobs:
         trigger: Callable[[], None],
         namespaces: Sequence[str] = EVERYWHERE,
         site: Site = DEFAULT_SITE,
-        operators: Callable[[Owner], Container[str]] = lambda _job: (),
-        has_pods: Callable[[Owner], bool] = lambda _job: False,
+        children: Children | None = None,
         limits: DocumentLimits = DEFAULT_LIMITS,
     ) -> None:
         self.collections = {
@@ -249,8 +239,7 @@ class Jobs:
         }
         """By kind."""
         self._enqueue, self._trigger = enqueue, trigger
-        self._operators = operators
-        """Returns the operators that made children of a job."""
+        self._children = children or Children(lambda _owner: False)
         self._limits = limits
         self._sizes = Counter[str]()
         """Namespace -> bytes of the documents that are kept in full; the empty name: of all."""
@@ -260,10 +249,7 @@ class Jobs:
         """Namespace -> the jobs without a document, the oldest first."""
         self._too_large_sizes: dict[str, list[int]] = {}
         """Namespace -> the bytes of these, the smallest first."""
-        self._has_pods = has_pods
         self._site = site
-        self.forgotten: Callable[[Owner], None] = lambda _job: None
-        """Called for every job that is gone, so that what is kept for it goes with it."""
         self.ended: Callable[[Framework, str], None] = lambda _framework, _namespace: None
         """Called for every removed job that this operator manages: its row and its namespace."""
         self._jobs: dict[str, _JobEntry] = {}
@@ -279,8 +265,8 @@ class Jobs:
     def _changed(self, before: _JobEntry | None, after: _JobEntry | None) -> None:
         entry = after or before
         assert entry is not None
-        key = entry.key
-        if before is not None and (after is None or after.uid != before.uid):
+        key = entry.owner.key
+        if before is not None and (after is None or after.owner.uid != before.owner.uid):
             # Deleted and applied again between two looks: what was kept for the one before ends
             # with it.
             self._end(key, before)
@@ -288,7 +274,9 @@ class Jobs:
         if after is None:
             del self._jobs[key], self._news[key]
         else:
-            idle = before is not None and after.uid == before.uid and after.follow(before)
+            idle = (
+                before is not None and after.owner.uid == before.owner.uid and after.follow(before)
+            )
             self._jobs[key] = after
             self._note(key)
             # A job that changes keeps its place among those of its second.
@@ -352,7 +340,7 @@ class Jobs:
                 if self._sizes[space] <= most:
                     break
                 entry = self._jobs[key := age[-1]]
-                if not self._has_pods(entry.owner):
+                if not self._children.has_pods(entry.owner):
                     self._count(entry, -1)
                     entry.content = to_json(_identity(entry.framework, entry.document))
                     entry.job, entry.too_large = None, True
@@ -361,24 +349,19 @@ class Jobs:
                     self._enqueue(key)
 
     def _age(self, entry: _JobEntry) -> _Age:
-        return entry.created, self._arrivals[entry.key], entry.key
+        return entry.created, self._arrivals[entry.owner.key], entry.owner.key
 
     def fits(self, key: str) -> bool:
         """Return whether a job without a document is to be read: it fits now, or it has pods."""
         entry = self._jobs.get(key)
         if entry is None or not entry.too_large:
             return False
-        return self._limit(entry) is None or self._has_pods(entry.owner)
+        return self._limit(entry) is None or self._children.has_pods(entry.owner)
 
     def _limit(self, entry: _JobEntry) -> tuple[int, str] | None:
         """Return bytes and scope of the limit that the document would exceed, None without one."""
         limits = self._limits.of(entry.owner.namespace)
         return next((it[1:] for it in limits if self._sizes[it[0]] + entry.size > it[1]), None)
-
-    def refresh(self, key: str) -> None:
-        """Let the next version that is observed of the job count, even if it is the same one."""
-        owner = self._jobs[key].owner
-        self.collections[owner.kind].doubt(owner.namespace, owner.name)
 
     def show(self, kind: str, document: Json, gone: bool) -> None:  # noqa: FBT001 -- an event
         """Take in what a watch shows of a job of that kind."""
@@ -387,16 +370,11 @@ class Jobs:
         else:
             self.collections[kind].take(document)
 
-    def forget(self, key: str, uid: str) -> None:
-        """Drop a job that is gone from the server."""
-        kind, namespace, name = key.split("/", 2)
-        self.collections[kind].discard(namespace, name, uid)
-
     def _end(self, key: str, entry: _JobEntry) -> None:
         for of_autoscaler in (False, True):
             self._refusals.pop((key, of_autoscaler), None)
         self._revisions.pop(key, None)
-        self.forgotten(entry.owner)
+        self._children.job_ended(entry.owner)
         # A job that was never parsed is parsed now: managedBy decides.
         job = entry.job or load(entry.framework, entry.document, self._site)
         if policies.manages(job, entry.framework.of_version(job.api_version)):
@@ -408,7 +386,7 @@ class Jobs:
         if entry is None:
             return None
         if entry.job is None:
-            made_by = self._operators(entry.owner) if entry.framework.choose else ()
+            made_by = self._children.operators(entry.owner) if entry.framework.choose else ()
             job = load(entry.framework, entry.document, self._site, made_by)
             entry.framework = entry.framework.of_version(job.api_version)
             if entry.unstored:
@@ -453,7 +431,7 @@ class Jobs:
         # completion all the same.
         fields = {key: value for key, value in fields.items() if key != "takenOverTime"}
         entry = self._jobs.get(job.key)
-        if entry is None or entry.uid != job.uid or entry.unstored == fields:
+        if entry is None or entry.owner.uid != job.uid or entry.unstored == fields:
             return
         entry.unstored = fields or {}
         if entry.job is not None:
@@ -499,14 +477,14 @@ class Jobs:
         """Return the key of the job that is meant, or None if there is no such job."""
         if owner is None or owner.group != names.GROUP:
             return None
-        key = f"{owner.kind}/{owner.namespace}/{owner.name}"
+        key = owner.key
         # By the uid as well: a name in an owner reference is anybody's to write, and a job that is
         # deleted and applied again must not get the pods of the one before.
         return key if self._is_there(key, owner.uid) else None
 
     def _is_there(self, key: str, uid: str) -> bool:
         entry = self._jobs.get(key)
-        return entry is not None and entry.uid == uid
+        return entry is not None and entry.owner.uid == uid
 
     @contextmanager
     def creating(self, key: str) -> Iterator[None]:
@@ -536,7 +514,7 @@ class Jobs:
         if owner is None or owner.group != names.GROUP:
             return
         # Whatever the uid: pods of a previous job of that name use names that this one needs.
-        key = f"{owner.kind}/{owner.namespace}/{owner.name}"
+        key = owner.key
         if key in self._jobs:
             self._revisions[key] = self.revision(key) + 1
 

@@ -75,7 +75,7 @@ class Unwatched:
             # That it is missing is not remembered: the pass that learns of it makes it.
             self._read.get(job.key, {}).pop(path, None)
             return None
-        view = parse.child(part.kind, document)
+        view = parse.child(document)
         self._read.setdefault(job.key, {})[path] = (time.monotonic(), view)
         return view
 
@@ -83,7 +83,7 @@ class Unwatched:
         """Take in an object of the job's, as the server returned it."""
         if (kind := document.get("kind")) in KINDS:
             path = OF_KIND[kind].path(job.namespace, document["metadata"]["name"])
-            view = parse.child(kind, document)
+            view = parse.child(document)
             self._read.setdefault(job.key, {})[path] = (time.monotonic(), view)
 
     def meet(self, job: Job, path: str, document: Json) -> bool:
@@ -92,7 +92,7 @@ class Unwatched:
         if names.OPERATOR_NAME in labels and kind not in self._unlabelled:
             tables.put(self._read, job.key, path, None)
             return False
-        view = parse.pod(document) if kind == "Pod" else parse.child(kind, document)
+        view = parse.pod(document) if kind == "Pod" else parse.child(document)
         tables.put(self._read, job.key, path, (time.monotonic(), view))
         return True
 

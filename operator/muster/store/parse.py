@@ -28,7 +28,6 @@ from muster.cluster.podgroups import Ask, Member
 from muster.cluster.pods import PodUse
 from muster.controller import jobpods
 from muster.gang import GangBackend
-from muster.kube.resources import OF_KIND
 
 COUNTS = ("running", "succeeded", "failed")
 """Pods by phase, in the status of a PodGroup."""
@@ -164,22 +163,19 @@ def unread_pod(document: Json, _why: Unreadable) -> PodEntry:
     return PodEntry(view, cautious.use(document))
 
 
-def unread_child(kind: str, document: Json, _why: Unreadable) -> ObjectView:
+def unread_child(document: Json, _why: Unreadable) -> ObjectView:
     """Return a child of which only is known whose it is; a batch Job goes on."""
-    identity = _identity(document["metadata"])
+    identity, kind = _identity(document["metadata"]), document["kind"]
     if kind == names.BATCH_JOB:
         return BatchView(kind=kind, **identity, api_version=names.BATCH_API, started=True)
-    return ObjectView(kind=kind, **identity, api_version=OF_KIND[kind].api_version)
+    return ObjectView(kind=kind, **identity, api_version=document["apiVersion"])
 
 
-def unread_group(api_version: str, kind: str, document: Json, why: Unreadable) -> GroupView:
+def unread_group(document: Json, why: Unreadable) -> GroupView:
     """Return a group of which only is known whose it is: its gang waits, and says why."""
-    metadata = document["metadata"]
-    created = epoch(metadata.get("creationTimestamp") or "")
-    identity = _identity(metadata)
-    return GroupView(
-        api_version, kind, **identity, spec={}, created=created, unreadable=why.reason
-    )
+    metadata = {key: v for key, v in document["metadata"].items() if key != "annotations"}
+    bare = {"apiVersion": document["apiVersion"], "kind": document["kind"], "metadata": metadata}
+    return replace(group(bare), unreadable=why.reason)
 
 
 def space(document: Json, _why: object = None) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
@@ -195,8 +191,9 @@ def account(document: Json, _why: object = None) -> Owner:
     return Owner(metadata["namespace"], "", kind, name, metadata["uid"])
 
 
-def child(kind: str, document: Json) -> ObjectView:
-    """Return the view of a child that is no pod; list items do not carry kind and apiVersion."""
+def child(document: Json) -> ObjectView:
+    """Return the view of a child that is no pod."""
+    kind = document["kind"]
     if kind == names.BATCH_JOB:
         return batch(document)
     identity, scaler = _identity(document["metadata"]), kind == names.AUTOSCALER
@@ -208,7 +205,7 @@ def child(kind: str, document: Json) -> ObjectView:
         data=(document.get("data") if kept else None) or {},
         spec=(document.get("spec") if scaler else None) or {},
         content=_content(kind, document) if kept or kind == "Secret" else {},
-        api_version=document.get("apiVersion") or OF_KIND[kind].api_version,
+        api_version=document["apiVersion"],
     )
 
 
@@ -248,7 +245,7 @@ def batch(document: Json) -> BatchView:
     )
 
 
-def group(api_version: str, kind: str, document: Json) -> GroupView:
+def group(document: Json) -> GroupView:
     """Return the view of a PodGroup or PodDisruptionBudget.
 
     ValueError for a bad quantity, or too many entries.
@@ -259,8 +256,8 @@ def group(api_version: str, kind: str, document: Json) -> GroupView:
     podgroups.check(spec)
     _check_entries(spec, status.get("conditions"), metadata.get("annotations"))
     return GroupView(
-        api_version=api_version,
-        kind=kind,
+        api_version=document["apiVersion"],
+        kind=document["kind"],
         **_identity(metadata),
         spec=spec,
         phase=edge.text(status.get("phase")),
@@ -328,18 +325,14 @@ def _unready(document: Json, containers: Iterable[Json], first: Iterable[Json]) 
 def _unready_containers(
     containers: Iterable[Json], first: Iterable[Json]
 ) -> Iterator[tuple[str, str]]:
-    for status in first:
-        state = status.get("state") or {}
-        if "running" in state and not status.get("started"):
-            yield status["name"], "Initializing"
-        elif "waiting" in state:
-            yield status["name"], state["waiting"].get("reason") or "Waiting"
-    for status in containers:
-        state = status.get("state") or {}
-        if "waiting" in state:
-            yield status["name"], state["waiting"].get("reason") or "Waiting"
-        elif "running" in state and not status.get("ready"):
-            yield status["name"], "NotReady"
+    phases = (first, "started", "Initializing"), (containers, "ready", "NotReady")
+    for statuses, done, reason in phases:
+        for status in statuses:
+            state = status.get("state") or {}
+            if "waiting" in state:
+                yield status["name"], state["waiting"].get("reason") or "Waiting"
+            elif "running" in state and not status.get(done):
+                yield status["name"], reason
 
 
 def _containers_started(containers: Iterable[Json]) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from muster.api import edge, names
@@ -154,16 +153,13 @@ class Groups:
 
     def use(self, api: GroupApi | None) -> Collection[GroupView]:
         """Take groups from that API; return where to. None: it is not served, or no more."""
-        kind = (api.api_version, api.kind) if api is not None else ("", "")
         self.api, self._queues = api, None
-        # Anew, not cleared: it reads objects as those of this API, and nothing of another is left
-        # in it.
+        # Anew, not cleared: nothing of another API is left in it.
         self.kept: Collection[GroupView] = Collection(
-            partial(parse.group, *kind),
+            parse.group,
             self._changed,
             self._namespaces,
-            cautious=partial(parse.unread_group, *kind),
-            kind=kind,
+            cautious=parse.unread_group,
             told=self._unreadable,
         )
         return self.kept

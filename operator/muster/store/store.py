@@ -41,7 +41,6 @@ from muster.frameworks.base import Framework
 from muster.gang import GangBackend
 from muster.kube import clock
 from muster.kube.collection import EVERYWHERE, Collection, Told, ignore
-from muster.kube.resources import OF_KIND
 from muster.store import parse
 from muster.store.away import LOST_AFTER, AwayNodes
 from muster.store.children import Children
@@ -95,9 +94,7 @@ class Store:
         self.frameworks = {framework.kind: framework for framework in frameworks}
         self.namespaces = tuple(namespaces) or EVERYWHERE
         self._enqueue, self._trigger = callbacks.enqueue, callbacks.trigger
-        self._ended = callbacks.ended
-        self._space_removed = callbacks.space_removed
-        self._unreadable = callbacks.unreadable
+        self._callbacks = callbacks
         self.arrived = callbacks.arrived
         """As `Callbacks` has it; an allocator, which is made of the store, sets it to its own."""
         self.children = Children(lambda owner: self.jobs.key_of(owner) is not None)
@@ -107,12 +104,11 @@ class Store:
             self._trigger,
             self.namespaces,
             site,
-            self.children.operators,
-            self.children.has_pods,
+            self.children,
             limits,
         )
         self.columns = ClusterColumns()
-        self.away = AwayNodes(lost_after, lost_share)
+        self.away = AwayNodes(self.columns.on, lost_after, lost_share)
         self.foreign = ForeignPods(ignore)
         self.budgets = Budgets()
         self.suspects = Suspects()
@@ -128,17 +124,15 @@ class Store:
             self.namespaces,
             self._group_changed,
             self.jobs.enqueue_all,
-            self._unreadable,
+            callbacks.unreadable,
         )
         """Of the jobs' gang backend; if that is the embedded one, of foreign pods as well."""
         self.podgroups = PodGroups(
-            self.groups, self.namespaces, self.foreign, self._trigger, self._unreadable
+            self.groups, self.namespaces, self.foreign, self._trigger, callbacks.unreadable
         )
-        self.jobs.forgotten = self.children.job_ended
         self.collections: dict[str, Collection[Any]] = {
             **self.jobs.collections,
-            **self._of_jobs(),
-            **(self._of_cluster() if backend.embedded else {}),
+            **self._followed(),
         }
         """By kind; groups have their own."""
 
@@ -164,15 +158,15 @@ class Store:
     def relist_nodes(self, documents: Iterable[Json], version: int) -> bool:
         """Take in nodes of a list of that version, unless the watch has shown more by now."""
         nodes = self.collections["Node"]
-        if version < nodes.reached(""):
+        if version < nodes.reached[""]:
             return False
         for document in documents:
-            nodes.take(document)
+            nodes.take({"apiVersion": "v1", "kind": "Node", **document})
         return True
 
     def confirm_gone(self, name: str) -> None:
         """Take in that the server has no node of that name: no pod runs there any more."""
-        self.away.confirm(name, self.columns.on)
+        self.away.confirm(name)
         for pod in self._on(name):
             self._enqueue_owner(pod)
         self._trigger()
@@ -219,96 +213,71 @@ class Store:
         if self.groups.api is not None and self.groups.api.kind == kind:
             yield self.groups.kept
 
-    def _of_jobs(self) -> dict[str, Collection[Any]]:
+    def _followed(self) -> dict[str, Collection[Any]]:
+        """Return the collections of all kinds but the jobs and their groups."""
         # A gang inside the cluster may be of any namespace, and so are the pods on its nodes.
         of_pods = EVERYWHERE if self.backend.embedded else self.namespaces
         children = ("Service", "ConfigMap", names.AUTOSCALER, names.BATCH_JOB)
-        changed, spaces = self._child_changed, self.namespaces
-        table: dict[str, tuple[Any, ...]] = {
-            "Pod": (
-                partial(
-                    parse.parse,
-                    backend=self.backend,
-                    kinds=self.frameworks,
-                    namespaces=self.namespaces,
-                    now=clock.now,
-                ),
-                parse.unread_pod,
-                self._pod_changed,
-                of_pods,
-                operator.attrgetter("unread"),
-                parse.carry,
+        changed, spaces, told = self._child_changed, self.namespaces, self._callbacks.unreadable
+        pods: Collection[PodEntry] = Collection(
+            partial(
+                parse.parse,
+                backend=self.backend,
+                kinds=self.frameworks,
+                namespaces=self.namespaces,
+                now=clock.now,
             ),
-            "PriorityClass": (_priority, _least_priority, self._admits(self._priority_changed)),
-            **{
-                kind: (
-                    partial(parse.child, kind),
-                    partial(parse.unread_child, kind),
-                    changed,
-                    spaces,
-                )
-                for kind in children
-            },
-        }
-        return {kind: self._collect(kind, *row) for kind, row in table.items()}
-
-    def _of_cluster(self) -> dict[str, Collection[Any]]:
-        spaces, stored = self.namespaces, self._storage_changed
-        table: dict[str, tuple[Any, ...]] = {
-            "Node": (nodes.parse_node, cautious.node, self._node_changed),
-            "Namespace": (parse.space, parse.space, self._space_changed),
-            "PodDisruptionBudget": (pdb.parse, cautious.budget, self.budgets.changed, spaces),
-            "PersistentVolumeClaim": (storage.parse_claim, cautious.claim, stored, spaces),
-            "PersistentVolume": (storage.parse_volume, cautious.volume, stored),
-            "StorageClass": (storage.parse_class, cautious.storage_class, stored),
-            names.CSI_NODE: (storage.parse_attach, cautious.attach, stored),
-            names.CSI_DRIVER: (storage.parse_driver, cautious.driver, stored),
-            names.STORAGE_CAPACITY: (storage.parse_capacity, cautious.capacity, stored),
-            "Queue": (self._parse_queue, cautious.queue, self._queue_changed),
-            "ResourceQuota": (
-                quota.parse_quota,
-                cautious.quota,
-                # `used` changes with every pod of the namespace.
-                self._admits(self.quotas.quota_changed, lambda it: (it.terms, it.hard)),
-                spaces,
-            ),
-            "LimitRange": (
-                quota.parse_limits,
-                cautious.limits,
-                self._admits(self.quotas.limits_changed),
-                spaces,
-            ),
-            names.SERVICE_ACCOUNT: (parse.account, parse.account, self._admits(), spaces),
-            names.RUNTIME_CLASS: (
-                runtimeclass.parse,
-                cautious.runtime,
-                self._admits(self.quotas.runtime_changed),
-            ),
-        }
-        return {kind: self._collect(kind, *row) for kind, row in table.items()}
-
-    def _collect(
-        self,
-        kind: str,
-        read: Callable[[Json], T],
-        unread: Callable[[Json, Unreadable], T],
-        changed: Changed[T],
-        namespaces: Sequence[str] = EVERYWHERE,
-        in_part: Callable[[T], str] = lambda _value: "",
-        carry: Callable[[T, T], T] = lambda _before, after: after,
-    ) -> Collection[T]:
-        of = OF_KIND[kind].api_version, kind
-        told = self._unreadable
-        return Collection(
-            read,
-            changed,
-            namespaces,
-            cautious=unread,
-            kind=of,
+            self._pod_changed,
+            of_pods,
+            cautious=parse.unread_pod,
             told=told,
-            unread=in_part,
-            carry=carry,
+            unread=operator.attrgetter("unread"),
+            carry=parse.carry,
         )
+        # How each kind is read, and how cautiously what cannot be; what a change of it changes;
+        # and in which namespaces it is followed, if not in all.
+        table: dict[str, tuple[Any, ...]] = {
+            "PriorityClass": (_priority, _least_priority, self._admits(self._priority_changed)),
+            **dict.fromkeys(children, (parse.child, parse.unread_child, changed, spaces)),
+        }
+        if self.backend.embedded:
+            stored = self._storage_changed
+            table |= {
+                "Node": (nodes.parse_node, cautious.node, self._node_changed),
+                "Namespace": (parse.space, parse.space, self._space_changed),
+                "PodDisruptionBudget": (pdb.parse, cautious.budget, self.budgets.changed, spaces),
+                "PersistentVolumeClaim": (storage.parse_claim, cautious.claim, stored, spaces),
+                "PersistentVolume": (storage.parse_volume, cautious.volume, stored),
+                "StorageClass": (storage.parse_class, cautious.storage_class, stored),
+                names.CSI_NODE: (storage.parse_attach, cautious.attach, stored),
+                names.CSI_DRIVER: (storage.parse_driver, cautious.driver, stored),
+                names.STORAGE_CAPACITY: (storage.parse_capacity, cautious.capacity, stored),
+                "Queue": (self._parse_queue, cautious.queue, self._queue_changed),
+                "ResourceQuota": (
+                    quota.parse_quota,
+                    cautious.quota,
+                    # `used` changes with every pod of the namespace.
+                    self._admits(self.quotas.quota_changed, operator.attrgetter("terms", "hard")),
+                    spaces,
+                ),
+                "LimitRange": (
+                    quota.parse_limits,
+                    cautious.limits,
+                    self._admits(self.quotas.limits_changed),
+                    spaces,
+                ),
+                names.SERVICE_ACCOUNT: (parse.account, parse.account, self._admits(), spaces),
+                names.RUNTIME_CLASS: (
+                    runtimeclass.parse,
+                    cautious.runtime,
+                    self._admits(self.quotas.runtime_changed),
+                ),
+            }
+        others = {
+            kind: Collection(read, changed, *within, cautious=unread, told=told)
+            for kind, (read, unread, changed, *within) in table.items()
+        }
+        return {"Pod": pods, **others}
 
     def unreadable(self) -> Mapping[str, int]:
         """Return kind -> how many objects cannot be read as they are now, where there are any."""
@@ -338,7 +307,7 @@ class Store:
                     self.jobs.revise(self.children.job_of(view.owner))
                 self._enqueue_owner(view)
             if new is not None and new.terminal and not (old is not None and old.terminal):
-                self._ended(self.jobs.key_of(self.children.job_of(new.owner)) or "")
+                self._callbacks.ended(self.jobs.key_of(self.children.job_of(new.owner)) or "")
         if self.backend.embedded:
             # In this order: whether the pod was expected is known while its room is assumed, its
             # own use counts from `pod_changed` on, and `arrived` gives the assumed room back only
@@ -398,7 +367,7 @@ class Store:
         self.columns.node_changed(before, after)
         # Also for a heartbeat that changes nothing else: outages may end by time.
         complete = self.collections["Node"].complete
-        found = self.away.node_changed(before, after, self.columns.on, complete=complete)
+        found = self.away.node_changed(before, after, complete=complete)
         for name in found:
             for pod in self._on(name):
                 self._enqueue_owner(pod)
@@ -420,7 +389,7 @@ class Store:
             self.columns.space_changed(*after[:2])
         elif before is not None:
             self.columns.space_changed(before[0], None)
-            self._space_removed(before[0])
+            self._callbacks.space_removed(before[0])
         space = after or before
         if space is not None and before != after:
             self._admission_changed(space[0])

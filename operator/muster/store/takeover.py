@@ -55,11 +55,11 @@ class Takeover:
         async with lock:
             now = time.monotonic()
             self._read = {at: then for at, then in self._read.items() if now < then + FRESH_FOR}
-            for kind, resource in self._followed():
-                if (job.namespace, kind) not in self._read:
-                    await self._sweep(kind, resource, job.namespace)
+            for resource in self._followed():
+                if (job.namespace, resource.kind) not in self._read:
+                    await self._sweep(resource, job.namespace)
                     # Not before: what could not be read is read by the next pass.
-                    self._read[job.namespace, kind] = now
+                    self._read[job.namespace, resource.kind] = now
 
     async def look_at_all(self) -> None:
         """Find what belongs to any job; what cannot be read in time is left to the passes."""
@@ -74,19 +74,18 @@ class Takeover:
         except (ApiError, *BROKEN) as error:
             log.warning("what jobs have could not be looked for yet: %r", error)
 
-    def _followed(self) -> Iterator[tuple[str, Resource]]:
+    def _followed(self) -> Iterator[Resource]:
         """Yield what our watches follow only with our label, or not at all without it."""
         pods = () if self._store.backend.embedded else ("Pod",)
         for kind in (*informers.CHILDREN, names.BATCH_JOB, *pods):
             # What this account may not follow is not looked for either: nobody would show its end.
             if self._store.collections[kind].complete:
-                yield kind, OF_KIND[kind]
+                yield OF_KIND[kind]
         api = self._store.groups.api
         if api is not None and api.update is Update.PATCH:
-            yield api.kind, Resource(api.group, api.version, api.plural)
+            yield api
 
-    async def _sweep(self, kind: str, resource: Resource, namespace: str) -> None:
-        api_version = "/".join(filter(None, (resource.group, resource.version)))
+    async def _sweep(self, resource: Resource, namespace: str) -> None:
         found = []
         async for page in pages(self._kube, resource.path(namespace), _BARE):
             for item in page.get("items") or ():
@@ -94,7 +93,7 @@ class Takeover:
                 job = None if key is None else self._store.jobs.get(key)
                 if job is not None:
                     path = resource.path(namespace, item["metadata"]["name"])
-                    found.append((job, path, {"apiVersion": api_version, "kind": kind, **item}))
+                    found.append((job, path, item))
         await asyncio.gather(*(self.label(*one) for one in found))
 
     async def label(self, job: Job, path: str, document: Json) -> None:

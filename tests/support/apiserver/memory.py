@@ -82,12 +82,12 @@ class World:
             job=job,
             now=self.now,
             pods=(*{**pods, **marked}.values(),),
-            services=tuple(parse.child("Service", o) for o in self.of("Service")),
-            configs=tuple(parse.child("ConfigMap", o) for o in self.of("ConfigMap")),
+            services=tuple(parse.child(o) for o in self.of("Service")),
+            configs=tuple(parse.child(o) for o in self.of("ConfigMap")),
             batches=tuple(parse.batch(o) for o in self.of("Job")),
-            companions=tuple(parse.child(o["kind"], o) for o in self._companions(job)),
+            companions=tuple(parse.child(o) for o in self._companions(job)),
             secrets=self.secrets,
-            autoscalers=tuple(parse.child(names.AUTOSCALER, o) for o in self.of(names.AUTOSCALER)),
+            autoscalers=tuple(parse.child(o) for o in self.of(names.AUTOSCALER)),
             group=next((_group(o) for o in self.of("PodGroup")), None),
             losses=self.losses or Losses(),
             **{k: v for k, v in self.extra.items() if k not in over},
@@ -346,7 +346,7 @@ class World:
 
 
 def _group(document):
-    return parse.group(document["apiVersion"], document["kind"], document)
+    return parse.group(document)
 
 
 def merge(document, patch):

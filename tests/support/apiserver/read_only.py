@@ -53,8 +53,9 @@ class Served:
             given = {"uid": str(max(number - 2, 0)), "resourceVersion": "1", "namespace": "team"}
             if kind in ("Node", "Queue"):
                 del given["namespace"]
-            metadata = {**given, **document["metadata"]}
-            self._lists[PATHS[kind]].append({**document, "metadata": metadata})
+            metadata, path = {**given, **document["metadata"]}, PATHS[kind]
+            about = {"apiVersion": "/".join(path.split("/")[2:-1]), **document}
+            self._lists[path].append({**about, "metadata": metadata})
         self._named |= failing
 
     async def get(self, path, **params):

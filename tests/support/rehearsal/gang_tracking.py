@@ -3,7 +3,7 @@
 
 from dataclasses import replace
 
-from muster import frameworks
+from muster import frameworks, gang
 from muster.allocator import tracker
 from muster.allocator.gangs import GangTracker, Kind
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
@@ -11,6 +11,7 @@ from muster.allocator.tracker import Assumed, Wake
 from muster.cluster.gangs import GangRules
 from muster.controller import reconcile
 from muster.controller.model import Context
+from muster.kube.resources import OF_KIND
 from muster.store import observe
 
 
@@ -23,7 +24,9 @@ class Shown:
         """Show an object; return it as it was put in."""
         self.version += 1
         metadata = {"uid": f"uid-{document['metadata']['name']}", **document["metadata"]}
-        document = {**document, "metadata": {**metadata, "resourceVersion": str(self.version)}}
+        known = OF_KIND.get(document["kind"], gang.EMBEDDED.apis[0])
+        about = {"apiVersion": known.api_version, **document}
+        document = {**about, "metadata": {**metadata, "resourceVersion": str(self.version)}}
         self.store.put(document)
         return document
 
