@@ -152,6 +152,13 @@ def times(counts: IntArray | int, amounts: IntArray) -> IntArray:
     return product
 
 
+def sums(rows: IntArray, amounts: np.ndarray, count: int) -> FloatArray:
+    """Return (count, C) the sums of (M, C) amounts by (M,) row."""
+    # Column by column: bincount is many times faster than adding at rows.
+    columns = [np.bincount(rows, column, count) for column in amounts.T]
+    return np.stack(columns, axis=1).astype(np.float64, copy=False)
+
+
 class Link(StrEnum):
     """How pods in one domain go together."""
 

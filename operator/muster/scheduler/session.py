@@ -32,6 +32,7 @@ from muster.scheduler.model import (
     Shape,
     Snapshot,
     addresses,
+    sums,
 )
 from muster.scheduler.state import GangState, PodSetState, QueueState
 from muster.scheduler.victims import Price, Victims
@@ -313,8 +314,7 @@ class Session:
                 freed[where] += counts[:, None] * pod_set.request
         rows = np.concatenate([none[:, 0], *(one.nodes for one in holdings)])
         amounts = np.concatenate([none, *(one.amounts for one in holdings)])
-        for column, each in enumerate(amounts.T):
-            freed[:, column] += np.bincount(rows, each, len(freed)).astype(np.int64)
+        freed += sums(rows, amounts, len(freed)).astype(np.int64)
         left: IntArray = nodes.allocatable - np.maximum(nodes.used - freed, 0)
         return left
 

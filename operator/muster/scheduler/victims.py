@@ -16,7 +16,16 @@ from typing import Final
 
 import numpy as np
 
-from muster.scheduler.model import FREED, BoolArray, FloatArray, Gang, IntArray, Nodes, PodSet
+from muster.scheduler.model import (
+    FREED,
+    BoolArray,
+    FloatArray,
+    Gang,
+    IntArray,
+    Nodes,
+    PodSet,
+    sums,
+)
 
 Price = tuple[int, float, int, float]
 """What the loss of units is compared by; less is better."""
@@ -55,9 +64,8 @@ class Victims:
         requests = [pod_set.request for pod_set in self.pod_sets]
         self.request: Final = np.array(requests, np.int64).reshape(-1, len(total))
         """(L, R): of one task."""
-        each, width = self.request[self.pod_set], range(len(total))
-        sums = [np.bincount(self._holder, each[:, r], len(sizes)) for r in width]
-        self.held: Final[FloatArray] = np.stack(sums, axis=1).astype(np.float64)
+        each = self.request[self.pod_set]
+        self.held: Final[FloatArray] = sums(self._holder, each, len(sizes))
         """(G, R): what it has left."""
         share = (self.request / np.maximum(total, 1))[:, 1:].max(axis=1, initial=0)
         self._work: Final = np.maximum(now - self._starts(), 0) * share[self.pod_set]
@@ -66,18 +74,35 @@ class Victims:
         self._number(sizes)
 
     def _number(self, counts: IntArray) -> None:
-        """Make units of the tasks."""
+        """Make a unit of each task above its gang's minimum, and one of the others of the gang.
+
+        Before these comes the end of the gangs that have one without tasks.
+        """
         place = np.arange(len(self._holder)) - np.repeat(np.cumsum(counts) - counts, counts)
         single = place >= (counts - self.surplus)[self._holder]
-        ends = np.cumsum(counts).tolist()
+        bounds = np.cumsum(counts).tolist()
         for i, gang in enumerate(self.gangs):
             # Which of their tasks are above the minimum of a role is not theirs to choose.
             if gang.leasts:
-                rows = slice(ends[i] - int(counts[i]), ends[i])
+                rows = slice(bounds[i] - int(counts[i]), bounds[i])
                 single[rows] = self._extras(i, rows)
-        free = (self.surplus > 0) & (self.surplus < counts)
-        free &= np.array([not gang.leasts for gang in self.gangs], np.bool_)
-        self._lay_out(single | free[self._holder], free)
+        ends = (self.surplus > 0) & (self.surplus < counts)
+        ends &= np.array([not gang.leasts for gang in self.gangs], np.bool_)
+        single |= ends[self._holder]
+        gangs = len(ends)
+        singles = np.bincount(self._holder, single, gangs).astype(np.int64)
+        base = np.bincount(self._holder, ~single, gangs) > 0
+        sizes = ends + base + singles
+        starts = np.cumsum(sizes) - sizes
+        # Numbered through all gangs by one running sum, then less the singles of the gangs before.
+        ranks = np.cumsum(single) - 1
+        ranks -= (np.cumsum(singles) - singles)[self._holder]
+        others = (starts + ends)[self._holder]
+        unit = np.where(single, others + base[self._holder] + ranks, others)
+        gang_of = np.repeat(np.arange(gangs), sizes)
+        whole = np.ones(len(gang_of), np.bool_)
+        whole[unit[single]] = False
+        self._measure(unit, gang_of, whole)
 
     def _extras(self, owner: int, rows: slice) -> BoolArray:
         """Return which of its tasks a gang has above the minimum of their role.
@@ -102,26 +127,6 @@ class Victims:
         self.surplus[owner] = extras.sum()
         return extras
 
-    def _lay_out(self, single: BoolArray, ends: BoolArray) -> None:
-        """Make a unit of each of the (M,) single tasks, and one of the others of their gang.
-
-        Before these comes the end of the (G,) gangs that have one without tasks.
-        """
-        gangs = len(ends)
-        singles = np.bincount(self._holder, single, gangs).astype(np.int64)
-        base = np.bincount(self._holder, ~single, gangs) > 0
-        sizes = ends + base + singles
-        starts = np.cumsum(sizes) - sizes
-        # Numbered through all gangs by one running sum, then less the singles of the gangs before.
-        ranks = np.cumsum(single) - 1
-        ranks -= (np.cumsum(singles) - singles)[self._holder]
-        others = (starts + ends)[self._holder]
-        unit = np.where(single, others + base[self._holder] + ranks, others)
-        gang = np.repeat(np.arange(gangs), sizes)
-        whole = np.ones(len(gang), np.bool_)
-        whole[unit[single]] = False
-        self._measure(unit, gang, whole)
-
     def _measure(self, unit: IntArray, gang: IntArray, whole: BoolArray) -> None:
         units = len(gang)
         self.unit: IntArray = unit
@@ -134,9 +139,7 @@ class Victims:
         """(G,): how many units each gang has; they lie side by side."""
         self.begins: IntArray = np.cumsum(self.sizes) - self.sizes
         """(G,): the first of them."""
-        each = self.request[self.pod_set]
-        sums = [np.bincount(unit, each[:, r], units) for r in range(each.shape[1])]
-        self.amount: FloatArray = np.stack(sums, axis=1)
+        self.amount: FloatArray = sums(unit, self.request[self.pod_set], units)
         """(U, R): what its tasks hold."""
         self.count: IntArray = np.bincount(unit, minlength=units)
         """(U,): its tasks."""
@@ -165,7 +168,8 @@ class Victims:
         """(U,): a disruption budget of its gang forbids to take it."""
         self.unevictable: BoolArray = self._of_gangs(g.unevictable for g in self.gangs) > 0
         place = {name: i for i, name in enumerate(self.queues)}
-        self.queue: FloatArray = self._of_gangs(place[gang.queue] for gang in self.gangs)
+        places = [place[gang.queue] for gang in self.gangs]
+        self.queue: IntArray = self.spread(np.array(places, np.int64))
         """(U,): position in `queues`."""
 
     def leave(self, tasks: IntArray, sign: int) -> tuple[IntArray, IntArray, FloatArray]:
@@ -175,9 +179,7 @@ class Victims:
         """
         owners, place = np.unique(self._holder[tasks], return_inverse=True)
         counts: IntArray = np.bincount(place, minlength=len(owners))
-        each = self.request[self.pod_set[tasks]]
-        sums = [np.bincount(place, each[:, r], len(owners)) for r in range(each.shape[1])]
-        amounts: FloatArray = np.stack(sums, axis=1).astype(np.float64)
+        amounts = sums(place, self.request[self.pod_set[tasks]], len(owners))
         self.held[owners] -= sign * amounts
         self.surplus[owners] -= sign * counts
         self.left[owners] -= sign * counts
@@ -189,8 +191,8 @@ class Victims:
         """Return (M,) when each task began to run."""
         ages = [g.created if g.started is None else g.started for g in self.gangs]
         starts: FloatArray = np.array(ages, np.float64)[self._holder]
-        known = np.array([bool(pod_set.started) for pod_set in self.pod_sets], np.bool_)
-        starts[known[self.pod_set]] = [at for pod_set in self.pod_sets for at in pod_set.started]
+        known = self.of_pod_sets(lambda pod_set: bool(pod_set.started))
+        starts[known] = [at for pod_set in self.pod_sets for at in pod_set.started]
         return starts
 
     @cached_property
@@ -232,11 +234,16 @@ class Victims:
     def before(self, gangs: IntArray, amounts: np.ndarray) -> np.ndarray:
         """Return (M, …) how much of the (M, …) amounts comes before each row in its gang."""
         order = np.argsort(gangs, kind="stable")
-        sums = np.cumsum(amounts[order], axis=0) - amounts[order]
+        before = np.cumsum(amounts[order], axis=0) - amounts[order]
         first = np.searchsorted(gangs[order], gangs[order])
-        result: np.ndarray = np.empty_like(sums)
-        result[order] = sums - sums[first]
+        result: np.ndarray = np.empty_like(before)
+        result[order] = before - before[first]
         return result
+
+    def of_pod_sets(self, test: Callable[[PodSet], bool]) -> BoolArray:
+        """Return (M,) the tasks of those pod sets that pass the test."""
+        marks = np.fromiter(map(test, self.pod_sets), np.bool_, len(self.pod_sets))
+        return marks[self.pod_set]
 
     def tasks(self, chosen: BoolArray) -> IntArray:
         """Return the positions of the tasks of the (U,) chosen units."""
@@ -267,10 +274,8 @@ class Victims:
         """Return the nodes of these tasks, each once, and (nodes, R) what they hold there."""
         tasks = tasks[self.node[tasks] >= 0]
         nodes, place = np.unique(self.node[tasks], return_inverse=True)
-        each = self.request[self.pod_set[tasks]]
-        # Column by column: bincount is many times faster than adding at rows.
-        sums = [np.bincount(place, each[:, r], len(nodes)) for r in range(each.shape[1])]
-        return nodes, np.minimum(np.stack(sums, axis=1), FREED).astype(np.int64)
+        amounts = sums(place, self.request[self.pod_set[tasks]], len(nodes))
+        return nodes, np.minimum(amounts, FREED).astype(np.int64)
 
 
 def runs(begins: IntArray, counts: IntArray) -> IntArray:
@@ -283,6 +288,6 @@ def runs(begins: IntArray, counts: IntArray) -> IntArray:
 
 def with_gang(victims: Victims, values: FloatArray) -> FloatArray:
     """Return (U,) the values, of the end of a gang that of the gang."""
-    sums = np.bincount(victims.gang, values, len(victims.gangs))
-    result: FloatArray = np.where(victims.whole, victims.spread(sums), values)
+    whole = np.bincount(victims.gang, values, len(victims.gangs))
+    result: FloatArray = np.where(victims.whole, victims.spread(whole), values)
     return result

@@ -31,6 +31,7 @@ from muster.scheduler.model import (
     FloatArray,
     IntArray,
     Refusal,
+    sums,
 )
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
@@ -140,7 +141,11 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
         if not own:
             known.add(rank)
         return False
-    mark, kept = session.mark(), _kept(session, gang)
+    mark, kept = session.mark(), list[GangState]()
+    if gang.protected:
+        # Room that is kept for those before whom it is mended, and its own, does not keep it out.
+        holders = (g for g in session.protected if g.promised)
+        kept = [other for other in holders if other is gang or _precedes(gang, other)]
     for each in kept:
         session.recall(each)
     if _make_room(session, ask, open_, rank):
@@ -153,16 +158,6 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     if not (own or session.budget.exhausted()):
         known.add(key)
     return False
-
-
-def _kept(session: Session, gang: GangState) -> Sequence[GangState]:
-    """Return whose kept room does not keep out the gang, where that is being mended itself.
-
-    Its own, and that of those before whom it is mended.
-    """
-    if not gang.protected:
-        return ()
-    return [g for g in session.protected if g.promised and (g is gang or _precedes(gang, g))]
 
 
 def _precedes(gang: GangState, other: GangState) -> bool:
@@ -243,7 +238,7 @@ def _is_fair(session: Session, ask: Ask, chosen: BoolArray) -> bool:
     of = victims.queue[units]
     freed = {
         victims.queues[i]: victims.amount[units[of == i]].sum(axis=0)
-        for i in np.unique(of).astype(np.int64).tolist()
+        for i in np.unique(of).tolist()
     }
     if session.rules.within(gang, gang.lacking(), freed):
         return True
@@ -317,30 +312,23 @@ def _lacks_slots(session: Session, gang: GangState) -> bool:
 def _in_the_way(session: Session, ask: Ask, suits: BoolArray) -> IntArray:
     """Return the units that keep the gang away by their ports, or by being where they are."""
     gang, victims = ask.gang, session.victims
-    rivals = [session.room.affinity.rivals(tasks.pod_set.shape)[0] for tasks in gang.tasks]
+    affinity, met = session.room.affinity, session.met
+    rivals = [affinity.rivals(tasks.pod_set.shape)[0] for tasks in gang.tasks]
     wanted = {tasks.pod_set.shape for tasks in gang.tasks if tasks.shape.ports}
     if not wanted and not any(map(len, rivals)):
         return np.zeros(0, np.int64)
-    terms = np.array(
-        [any(pod_set.shape in r for r in rivals) for pod_set in victims.pod_sets], np.bool_
-    )
-    ports = np.array(
-        [not wanted.isdisjoint(session.met(pod_set.ports)) for pod_set in victims.pod_sets],
-        np.bool_,
-    )
-    tasks = terms[victims.pod_set] | (ports[victims.pod_set] & suits[victims.node])
-    return np.unique(victims.unit[tasks])
+    terms = victims.of_pod_sets(lambda pod_set: any(pod_set.shape in r for r in rivals))
+    ports = victims.of_pod_sets(lambda pod_set: not wanted.isdisjoint(met(pod_set.ports)))
+    return np.unique(victims.unit[terms | (ports & suits[victims.node])])
 
 
 def _friends(session: Session, ask: Ask) -> BoolArray:
     """Return (U,) the units that the gang has to be near."""
-    victims = session.victims
+    victims, affinity = session.victims, session.room.affinity
+    friends = [affinity.rivals(tasks.pod_set.shape)[1] for tasks in ask.gang.tasks]
     marks = np.zeros(len(victims.gang), np.bool_)
-    friends = [session.room.affinity.rivals(t.pod_set.shape)[1] for t in ask.gang.tasks]
-    pod_sets = [
-        i for i, pod_set in enumerate(victims.pod_sets) if any(pod_set.shape in f for f in friends)
-    ]
-    marks[victims.unit[np.isin(victims.pod_set, pod_sets)]] = True
+    near = victims.of_pod_sets(lambda pod_set: any(pod_set.shape in f for f in friends))
+    marks[victims.unit[near]] = True
     return marks
 
 
@@ -451,11 +439,11 @@ class Trial:
         used = np.minimum(np.maximum(free[:, self._columns], 0), capacity @ self._requests)
         return np.hstack((capacity, used))
 
-    def _suffices(self, sums: IntArray) -> BoolArray:
+    def _suffices(self, given: IntArray) -> BoolArray:
         """Return (M,) which (M, K) sums over all nodes are enough."""
         if self._elastic:
-            sums = np.minimum(sums, self._coming).sum(axis=-1, keepdims=True)
-        suffices: BoolArray = np.asarray((sums >= self._wanted).all(axis=-1))
+            given = np.minimum(given, self._coming).sum(axis=-1, keepdims=True)
+        suffices: BoolArray = np.asarray((given >= self._wanted).all(axis=-1))
         return suffices
 
     def _freed(self, free: IntArray, rows: IntArray, place: IntArray) -> IntArray:
@@ -537,8 +525,8 @@ class Trial:
             given = self._given(self._nodes[place], free)
         gained = np.diff(given, axis=0, prepend=0)
         gained[first] = given[first] - held[place[first]]
-        sums = np.cumsum(_sums(turns[rows], gained, len(order)), axis=0)
-        enough = self._suffices(sums + held.sum(axis=0) + self._others)
+        so_far = np.cumsum(sums(turns[rows], gained, len(order)).astype(np.int64), axis=0)
+        enough = self._suffices(so_far + held.sum(axis=0) + self._others)
         return int(enough.argmax()) + 1 if enough.any() else 0
 
     def spare(self, units: IntArray) -> IntArray:
@@ -555,7 +543,7 @@ class Trial:
             lost = held[places] - self._given(self._nodes[places], left)
         # Exact for one unit that stays alone: what several would cost together on one node may be
         # more, so the caller still tries.
-        lost = _sums(owners, lost, len(units) + 1)[:-1]
+        lost = sums(owners, lost, len(units) + 1)[:-1].astype(np.int64)
         return np.flatnonzero(self._suffices(held.sum(axis=0) + self._others - lost))
 
     @property
@@ -588,12 +576,6 @@ class Trial:
         refusal = session.rules.admissible(gang, lacking)
         session.undo(mark)
         return refusal is None
-
-
-def _sums(rows: IntArray, amounts: IntArray, count: int) -> IntArray:
-    """Return (count, K) the sums of (M, K) amounts by row."""
-    sums = [np.bincount(rows, column, count) for column in amounts.T]
-    return np.stack(sums, axis=1).astype(np.int64)
 
 
 def _turns(victims: Victims, order: IntArray, units: IntArray) -> IntArray:

@@ -54,7 +54,7 @@ def _lesser(session: Session, ask: Ask) -> BoolArray:
         lower = victims.priority < spec.priority
         equal = (victims.priority == spec.priority) & ~victims.whole
         name = np.array([queue == spec.queue for queue in victims.queues], np.bool_)
-        marks: BoolArray = (lower | equal) & name[victims.queue.astype(np.int64)]
+        marks: BoolArray = (lower | equal) & name[victims.queue]
         return marks
 
     key = (spec.queue, spec.priority)
@@ -104,7 +104,6 @@ def _own_extras(victims: Victims, gang: GangState, tasks: PodSetState) -> IntArr
     """Return the units of the gang above its minimum that rank below the tasks, last first."""
     extras = victims.own(gang.spec) & ~victims.whole & ~victims.evicted
     # By the tasks: the extras of one role may stand before the minimum of another.
-    ranks = np.array([pod_set.priority for pod_set in victims.pod_sets])[victims.pod_set]
-    lower = extras[victims.unit] & (ranks < tasks.pod_set.priority)
-    units: IntArray = np.unique(victims.unit[lower])[::-1]
+    lower = victims.of_pod_sets(lambda pod_set: pod_set.priority < tasks.pod_set.priority)
+    units: IntArray = np.unique(victims.unit[extras[victims.unit] & lower])[::-1]
     return units

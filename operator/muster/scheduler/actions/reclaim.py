@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-
 from muster.scheduler.actions.eviction import Grounds, claim, others, starving
 from muster.scheduler.ask import Ask
 from muster.scheduler.model import BoolArray
@@ -68,7 +66,4 @@ def _more(session: Session, gang: GangState) -> None:
 
 def _of(queues: BoolArray, session: Session, ask: Ask) -> BoolArray:
     """Return (U,) what is there of these queues: between queues dues count, not priorities."""
-    victims = session.victims
-    of = victims.queue[victims.begins].astype(np.int64)
-    marks: BoolArray = others(session, ask) & victims.spread(queues[of])
-    return marks
+    return others(session, ask) & queues[session.victims.queue]

@@ -161,7 +161,7 @@ class Standing:
             for at, (path, level) in comparison.paths.items()
             if (comparison.spare(path[level], level) >= 1).any()
         )
-        columns, of = comparison.requested, victims.queue[victims.begins].astype(np.int64)
+        columns, of = comparison.requested, victims.queue[victims.begins]
         held = np.zeros((len(victims.queues), len(columns)))
         np.add.at(held, of, victims.held[:, columns])
         lacking = amount[columns] * (1 - EXACT)
@@ -272,7 +272,7 @@ class Standing:
         """Allow what `Comparison` allows, in order; where all go together, after each other."""
         answers = np.full(len(claim.units), VETO)
         comparison = Comparison(self, claim.gang, claim.gang.lacking())
-        queues = claim.victims.queue[claim.units].astype(np.int64).tolist()
+        queues = claim.victims.queue[claim.units].tolist()
         amounts = claim.amounts
         comparison.free_inside(queues, amounts)
         displaced = self._displaced(claim, amounts).tolist()
