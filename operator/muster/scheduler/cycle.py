@@ -21,7 +21,7 @@ from muster.scheduler.actions import ACTIONS
 from muster.scheduler.actions.allocate import honour
 from muster.scheduler.actions.deadlock import break_deadlock
 from muster.scheduler.actions.protect import keep, keep_moved, protect, resume
-from muster.scheduler.actions.reserve import head_since
+from muster.scheduler.actions.reserve import head_since, heads
 from muster.scheduler.actions.restart import restart
 from muster.scheduler.budget import DEFERRED
 from muster.scheduler.decision import Decision, Verdict
@@ -90,10 +90,7 @@ def decisions(session: Session) -> tuple[Decision, ...]:
     started = set(map(id, session.started))
     rest = sorted((j for j in session.gangs if id(j) not in started), key=session.order)
     positions = _positions(gang for gang in rest if gang.need)
-    heads: dict[str, GangState] = {}
-    for gang in rest:
-        if gang.need and gang.spec.queue not in heads and not diagnosis.stuck(session, gang):
-            heads[gang.spec.queue] = gang
+    first = heads(session, rest)
     evicted = session.evictions()
     return tuple(
         Decision(
@@ -105,7 +102,7 @@ def decisions(session: Session) -> tuple[Decision, ...]:
             moves=gang.moves,
             room=gang.room,
             deferred=_is_deferred(session, gang),
-            head_since=(head_since(session, gang) if heads.get(gang.spec.queue) is gang else None),
+            head_since=(head_since(session, gang) if first.get(gang.spec.queue) is gang else None),
         )
         for gang in (*session.started, *rest)
     )

@@ -9,7 +9,7 @@ there will be enough, nodes are kept free for it after it has waited long enough
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -28,6 +28,7 @@ from muster.scheduler.model import (
     Holding,
     IntArray,
     PodSet,
+    sums,
 )
 from muster.scheduler.session import Leaving, Session
 from muster.scheduler.state import GangState
@@ -61,46 +62,6 @@ class _Tenant:
     """The tasks that this cycle gave nodes; None for those that had nodes before."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Departures:
-    """When the other gangs end, the earliest first."""
-
-    tenants: Sequence[_Tenant]
-    """T of them."""
-    ends: FloatArray
-    """(T,)"""
-    bounds: IntArray
-    """(T + 1,): the rows of each tenant."""
-    nodes: IntArray
-    """(D,): positions."""
-    amounts: IntArray
-    """(D, R)"""
-    unreliable: frozenset[str]
-    """Namespaces of gangs that run for longer than they said: nothing more is lent to these."""
-
-    def left(self, first: int, last: int, like: IntArray) -> IntArray:
-        """Return (N, R) what comes free when the tenants from `first` to before `last` leave."""
-        rows = slice(self.bounds[first], self.bounds[last])
-        nodes, amounts = self.nodes[rows], self.amounts[rows]
-        freed = np.zeros_like(like)
-        for column in range(like.shape[1]):
-            freed[:, column] = np.bincount(nodes, amounts[:, column], len(like))
-        return freed
-
-    def blockers(self, last: int, kept: IntArray) -> tuple[str, ...]:
-        """Return up to 3 of the first `last` tenants that hold kept nodes, the last first."""
-        needed: BoolArray = np.any(kept, axis=1)
-        found: dict[str, None] = {}
-        for tenant in reversed(self.tenants[:last]):
-            # The rows of an evicted gang add up to zero on each node.
-            left = np.bincount(tenant.nodes, tenant.amounts.sum(axis=1), len(needed))
-            if (needed & (left > 0)).any():
-                found[tenant.owner] = None
-                if len(found) == 3:
-                    break
-        return tuple(found)
-
-
 def reserve(session: Session, ask: Ask, start: Start) -> None:
     """Keep room for the gang if that helps it, unless another has a reservation already."""
     gang = ask.gang
@@ -126,8 +87,8 @@ def reserve(session: Session, ask: Ask, start: Start) -> None:
         return
     # Else room would be kept beyond a queue's due while another waits for its own: the reservation
     # would undo the shares.
-    above = not gang.drains and _above(session, gang)
-    if above and any(_below(session, other) for other in session.gangs):
+    above = gang.queue is not None and session.rules.overused(gang.queue)
+    if above and not gang.drains and any(_below(session, other) for other in session.gangs):
         return
     tries.add(key)
     with session.budget.uncharged(CYCLE):
@@ -144,10 +105,6 @@ def patient_heads(session: Session) -> Iterator[GangState]:
     now = session.snapshot.now
     if not any(gang.need and now >= gang.spec.drains_from for gang in session.gangs):
         return
-    heads: dict[str, GangState] = {}
-    for gang in sorted((g for g in session.gangs if g.need and g.queue), key=session.order):
-        if gang.spec.queue not in heads and not diagnosis.stuck(session, gang):
-            heads[gang.spec.queue] = gang
     found = sorted(
         (
             session.rules.head_order(gang),
@@ -155,7 +112,7 @@ def patient_heads(session: Session) -> Iterator[GangState]:
             session.order(gang),
             gang,
         )
-        for gang in heads.values()
+        for gang in heads(session, sorted(session.gangs, key=session.order)).values()
         if gang.queue and not (gang.promised or gang.spec.admitted or gang.best_effort)
         if not _limited(session, gang)
     )
@@ -164,6 +121,15 @@ def patient_heads(session: Session) -> Iterator[GangState]:
         patience = place * (gang.spec.drains_from - gang.spec.created)
         if now - head_since(session, gang) >= patience and diagnosis.unfit(session, gang) is None:
             yield gang
+
+
+def heads(session: Session, gangs: Iterable[GangState]) -> Mapping[str, GangState]:
+    """Return queue -> the first of the gangs that waits in it and that nodes could help."""
+    found: dict[str, GangState] = {}
+    for gang in gangs:
+        if gang.need and gang.spec.queue not in found and not diagnosis.stuck(session, gang):
+            found[gang.spec.queue] = gang
+    return found
 
 
 def head_since(session: Session, gang: GangState) -> float:
@@ -192,15 +158,11 @@ def release(session: Session, gang: GangState) -> None:
             tasks.ends = gang.spec.ends(session.snapshot.now)
 
 
-def _above(session: Session, gang: GangState) -> bool:
-    """Say whether the gang's queue holds its due already."""
-    return gang.queue is not None and session.rules.overused(gang.queue)
-
-
 def _below(session: Session, gang: GangState) -> bool:
     """Say whether the gang waits in a queue that holds less than its due, which comes first."""
-    waits = gang.need and not (gang.promised or gang.spec.admitted or gang.queue is None)
-    return bool(waits) and not _above(session, gang) and not diagnosis.stuck(session, gang)
+    if not gang.need or gang.promised or gang.spec.admitted or gang.queue is None:
+        return False
+    return not (session.rules.overused(gang.queue) or diagnosis.stuck(session, gang))
 
 
 def _limited(session: Session, gang: GangState) -> str:
@@ -220,14 +182,8 @@ def _limited(session: Session, gang: GangState) -> str:
     return f'queue "{queue.name}" keeps no more than {most} {name} free for one namespace'
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Kept:
-    """What a gang would take."""
-
-    room: IntArray
-    """(N, R)"""
-    closed: Mapping[int, BoolArray]
-    """As `Capacity.closed`."""
+_Kept = tuple[IntArray, Mapping[int, BoolArray]]
+"""(N, R) what a gang would take, and where others would be in its way, as `Capacity.closed`."""
 
 
 class _Search:
@@ -235,10 +191,43 @@ class _Search:
 
     def __init__(self, session: Session, ask: Ask, start: Start) -> None:
         self._session, self._ask, self._gang, self._start = session, ask, ask.gang, start
-        self._departures = _departures(session, self._gang)
-        room = session.room
+        room, now, holdings = session.room, session.snapshot.now, session.snapshot.holdings
         # What is ending counts as free: it goes without anybody's end, and long before.
         self._now = room.idle + room.ending - room.promised
+        # Who is evicted makes no room by its end: it has gone by then.
+        evicted = session.evicted()
+        tenants = [
+            _Tenant(
+                one.gang.ends(now),
+                key := one.gang.key,
+                one.nodes,
+                _left(one, evicted.get(key, ())),
+            )
+            for one in holdings
+        ]
+        tenants += (
+            _Tenant(
+                tasks.ends,
+                new.spec.key,
+                where,
+                counts[:, None] * tasks.shape.request,
+                [(tasks.pod_set, where, counts)],
+            )
+            for new, tasks, where, counts in session.given()
+        )
+        # That the gang would end itself makes no room for it. By end, then by owner, so that equal
+        # ends give the same order whatever order gangs came in.
+        others = (tenant for tenant in tenants if tenant.owner != self._gang.spec.key)
+        self._tenants = sorted(others, key=lambda tenant: (tenant.end, tenant.owner))
+        """T of them, the earliest end first."""
+        none = room.idle[:0]
+        self._ends = np.array([tenant.end for tenant in self._tenants])
+        self._bounds = np.cumsum([0, *(len(tenant.nodes) for tenant in self._tenants)])
+        """(T + 1,): the rows of each tenant in these columns."""
+        self._nodes = np.concatenate([none[:, 0], *(one.nodes for one in self._tenants)])
+        self._amounts = np.concatenate([none, *(one.amounts for one in self._tenants)])
+        self._unreliable = {one.gang.namespace for one in holdings if one.gang.overran(now)}
+        """Namespaces of gangs that run for longer than they said: these are lent nothing more."""
 
     def run(self, *, patience: bool) -> None:
         """Keep the room, by a time if one is known, else if patience is at its end.
@@ -246,27 +235,17 @@ class _Search:
         With the patience ends the trust in what others say of their ends, once that has proved
         short: those who lie in turns would delay the gang for ever.
         """
-        ends = self._departures.ends
         # Drained at once, though a time might be found: the time is made of ends that are not
         # believed any more.
-        doubt = self._departures.unreliable or self._gang.spec.misled
+        doubt = self._unreliable or self._gang.spec.misled
         if patience and doubt and self._drain():
             return
-        found = self._first(int(np.searchsorted(ends, UNLIMITED)))
-        if found is not None:
-            tenants, free, kept = found
-            until = float(ends[tenants - 1])
-            self._hold(tenants, kept, free - self._now, until)
-        elif patience:
+        if not self._keep_by(int(np.searchsorted(self._ends, UNLIMITED))) and patience:
             self._drain()
 
     def renew(self, told: float) -> None:
         """Keep the room by the time that was told, or by an earlier one."""
-        ends = self._departures.ends
-        found = self._first(int(np.searchsorted(ends, told, "right")))
-        if found is not None:
-            tenants, free, kept = found
-            self._hold(tenants, kept, free - self._now, float(ends[tenants - 1]))
+        if self._keep_by(int(np.searchsorted(self._ends, told, "right"))):
             return
         # It fits as it is, but is not due what it would take, or others come before it.
         as_it_is = self._kept(0, self._now, early=True)
@@ -275,56 +254,77 @@ class _Search:
 
     def _drain(self) -> bool:
         """Keep nodes free for the gang from now on; say whether there are any that it can use."""
-        everybody = len(self._departures.ends)
+        everybody = len(self._ends)
         kept = self._kept(everybody, self._free(0, everybody, self._now), early=False)
         if kept is not None:
-            self._hold(everybody, kept, np.zeros_like(kept.room), None)
+            self._hold(everybody, kept, np.zeros_like(self._now), None)
         return kept is not None
 
     def _hold(self, tenants: int, kept: _Kept, leaving: IntArray, eta: float | None) -> None:
-        gang, room = self._gang, self._session.room
-        room.reserve(kept.room, leaving, _ANY_TIME if eta is None else eta)
-        room.closed = kept.closed
-        self._session.holder = gang
+        gang, session, (room, closed) = self._gang, self._session, kept
+        session.room.reserve(room, leaving, _ANY_TIME if eta is None else eta)
+        session.room.closed, session.holder = closed, gang
         gang.reserved, gang.eta = True, eta
-        names = self._session.snapshot.nodes.names
-        where = np.flatnonzero(kept.room.any(axis=1))
+        names, where = session.snapshot.nodes.names, np.flatnonzero(room.any(axis=1))
         # Most nodes keep the same: the decision is stored with one value for all of these.
         once: dict[tuple[int, ...], tuple[int, ...]] = {}
-        amounts = (once.setdefault(each, each) for each in map(tuple, kept.room[where].tolist()))
+        amounts = (once.setdefault(each, each) for each in map(tuple, room[where].tolist()))
         gang.room = dict(zip(map(names.__getitem__, where.tolist()), amounts, strict=True))
-        gang.blocked_by = self._departures.blockers(tenants, kept.room)
-        for other in self._session.gangs if self._departures.unreliable else ():
-            if other.spec.namespace in self._departures.unreliable:
+        gang.blocked_by = self._blockers(tenants, room)
+        for other in session.gangs:
+            if other.spec.namespace in self._unreliable:
                 for tasks in other.tasks:
                     tasks.ends = UNLIMITED
         for tasks in gang.tasks:
             # So that its own tasks never count as lasting: the room is kept for them.
             tasks.ends = _ANY_TIME
 
+    def _blockers(self, last: int, room: IntArray) -> tuple[str, ...]:
+        """Return up to 3 of the first `last` tenants that hold kept nodes, the last first."""
+        needed: BoolArray = np.any(room, axis=1)
+        found: dict[str, None] = {}
+        for tenant in reversed(self._tenants[:last]):
+            # The rows of an evicted gang add up to zero on each node.
+            left = np.bincount(tenant.nodes, tenant.amounts.sum(axis=1), len(needed))
+            if (needed & (left > 0)).any():
+                found[tenant.owner] = None
+                if len(found) == 3:
+                    break
+        return tuple(found)
+
     def _free(self, first: int, last: int, free: IntArray) -> IntArray:
-        later = free + self._departures.left(first, last, free)
+        """Return (N, R) what is free when the tenants from `first` to before `last` leave."""
+        rows = slice(self._bounds[first], self._bounds[last])
+        later = free + sums(self._nodes[rows], self._amounts[rows], len(free)).astype(np.int64)
         # Nodes on which more is held than they have would else seem to get more than there is of
         # them.
         limited: IntArray = np.minimum(later, self._session.snapshot.nodes.allocatable)
         return limited
 
-    def _first(self, known: int) -> tuple[int, IntArray, _Kept] | None:
-        """Return the fewest tenants that must leave, what is free then, and what to keep."""
+    def _keep_by(self, known: int) -> bool:
+        """Keep the room by the earliest of the first so many ends that will do; say if one does.
+
+        As few tenants leave as possible.
+        """
         # Two bisections: by sums first, which is a look at columns and a lower bound; only from
         # there on by placing the gang.
         possible = self._fewest(0, known, self._now, lambda _, free: self._may_fit(free) or None)
         if not known or possible is None:
-            return None
-        ends = self._departures.ends
+            return False
         # Those that end at the same time leave together.
-        same = int(np.searchsorted(ends, ends[possible[0] - 1], "right"))
+        same = int(np.searchsorted(self._ends, self._ends[possible[0] - 1], "right"))
         free = self._free(possible[0], same, possible[1])
         kept = self._kept(same, free, early=True)
-        if kept is not None:
-            return same, free, kept
-        # Sums are not everything: from here on each step places the gang, which is dear.
-        return self._fewest(same, known, free, lambda n, free: self._kept(n, free, early=True))
+        found = None if kept is None else (same, free, kept)
+        if found is None:
+            # Sums are not everything: from here on each step places the gang, which is dear.
+            found = self._fewest(
+                same, known, free, lambda n, free: self._kept(n, free, early=True)
+            )
+        if found is not None:
+            tenants, free, kept = found
+            self._hold(tenants, kept, free - self._now, float(self._ends[tenants - 1]))
+        return found is not None
 
     def _fewest(
         self,
@@ -382,7 +382,7 @@ class _Search:
             if tasks.shape.tied or tasks.shape.ports:
                 for shape, marks in session.in_the_way(tasks, where):
                     closed[shape] = closed.get(shape, False) | marks
-        return _Kept(kept, closed)
+        return kept, closed
 
     def _leaving(self, tenants: int) -> Leaving:
         """Return what the first so many take along: ports, neighbours, volumes and quota."""
@@ -395,7 +395,7 @@ class _Search:
         parts = [*session.going()]
         # Terms of pods about each other know the pod sets of the snapshot.
         known, evicted = {one.key: one for one in session.snapshot.gangs}, session.evicted()
-        for tenant in self._departures.tenants[:tenants]:
+        for tenant in self._tenants[:tenants]:
             if tenant.given is not None:
                 parts += tenant.given
                 continue
@@ -413,41 +413,6 @@ class _Search:
         share = (self._now[:, columns] / total).min(axis=1, initial=1.0)
         ranks = -share if early else share
         return lambda stack: ranks[stack.nodes]
-
-
-def _departures(session: Session, gang: GangState) -> _Departures:
-    """Return when all others leave: that it would end itself makes no room for it."""
-    holdings, now = session.snapshot.holdings, session.snapshot.now
-    # Who is evicted makes no room by its end: it has gone by then.
-    evicted = session.evicted()
-    tenants = [
-        _Tenant(
-            one.gang.ends(now), key := one.gang.key, one.nodes, _left(one, evicted.get(key, ()))
-        )
-        for one in holdings
-    ]
-    tenants += (
-        _Tenant(
-            tasks.ends,
-            new.spec.key,
-            where,
-            counts[:, None] * tasks.shape.request,
-            [(tasks.pod_set, where, counts)],
-        )
-        for new, tasks, where, counts in session.given()
-    )
-    # By end, then by owner, so that equal ends give the same order whatever order gangs came in.
-    others = (tenant for tenant in tenants if tenant.owner != gang.spec.key)
-    tenants = sorted(others, key=lambda tenant: (tenant.end, tenant.owner))
-    none = session.room.idle[:0]
-    return _Departures(
-        tenants,
-        ends=np.array([tenant.end for tenant in tenants]),
-        bounds=np.cumsum([0, *(len(tenant.nodes) for tenant in tenants)]),
-        nodes=np.concatenate([none[:, 0], *(tenant.nodes for tenant in tenants)]),
-        amounts=np.concatenate([none, *(tenant.amounts for tenant in tenants)]),
-        unreliable=frozenset(one.gang.namespace for one in holdings if one.gang.overran(now)),
-    )
 
 
 def _left(holding: Holding, gone: Leavers) -> IntArray:
