@@ -7,6 +7,7 @@ Gangs for which others were evicted keep the room that comes free.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from muster.scheduler.actions.allocate import attempt, start_now
 from muster.scheduler.ask import Ask
 from muster.scheduler.capacity import Picks
 from muster.scheduler.hooks import Demand
-from muster.scheduler.model import BoolArray
+from muster.scheduler.model import UNLIMITED, BoolArray
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 
@@ -37,7 +38,9 @@ def protect(session: Session) -> None:
     session.protected.extend(gangs)
     for gang in gangs:
         gang.protected = True
-    at_fault = [_at_fault(session, gang) for gang in gangs]
+    pressed: BoolArray = np.logical_or.reduce(session.snapshot.nodes.pressure, axis=1)
+    # (N,) of each gang the nodes where a member may have died by no fault of its own.
+    at_fault = [pressed | session.avoided(gang) for gang in gangs]
     # All go home before any goes elsewhere, so that nobody takes the home of another's member.
     for gang, faulty in zip(gangs, at_fault, strict=True):
         _go_home(session, gang, faulty)
@@ -69,12 +72,6 @@ def _complete(session: Session, gang: GangState) -> None:
         session.started.append(gang)
 
 
-def _at_fault(session: Session, gang: GangState) -> BoolArray:
-    """Return (N,) the nodes where a member may have died by no fault of its own."""
-    pressed: BoolArray = np.logical_or.reduce(session.snapshot.nodes.pressure, axis=1)
-    return pressed | session.avoided(gang)
-
-
 def _go_home(session: Session, gang: GangState, faulty: BoolArray) -> None:
     """Place members on the node they had, and keep that room for those still to be replaced.
 
@@ -83,18 +80,28 @@ def _go_home(session: Session, gang: GangState, faulty: BoolArray) -> None:
     for tasks in gang.tasks:
         had = positions(session, tasks.pod_set.previous, tasks.waiting)
         homes = [-1 if at >= 0 and faulty[at] else at for at in had]
-        capacity = session.fit(Ask(gang), tasks).capacity
-        wanted = gang.wanted(tasks, promised=True)
-        order, picks = sort_out(session.welcome(tasks, homes, capacity, wanted))
-        if picks.order:
-            tasks.waiting = [tasks.waiting[i] for i in order]
-            session.place(gang, tasks, picks)
+        _place_at(session, gang, tasks, homes, gang.wanted(tasks, promised=True))
         going = tasks.pod_set.returning
         # Its own pod is still ending there, so the room is not free yet; promised now, nobody else
         # takes it when it is.
         homes = positions(session, tasks.pod_set.previous, going)
         sound = [i for i, at in zip(going, homes, strict=True) if at < 0 or not faulty[at]]
         _keep_home(session, gang, tasks, sound)
+
+
+def _place_at(
+    session: Session,
+    gang: GangState,
+    tasks: PodSetState,
+    homes: Sequence[int],
+    wanted: float = UNLIMITED,
+) -> None:
+    """Place up to `wanted` of the waiting tasks on these nodes, where there is room for them."""
+    capacity = session.fit(Ask(gang), tasks).capacity
+    order, picks = sort_out(session.welcome(tasks, homes, capacity, wanted))
+    if picks.order:
+        tasks.waiting = [tasks.waiting[i] for i in order]
+        session.place(gang, tasks, picks)
 
 
 def _keep_home(
@@ -133,34 +140,25 @@ def _go_near(session: Session, gang: GangState, faulty: BoolArray) -> None:
 
 
 def _go_elsewhere(session: Session, gang: GangState, faulty: BoolArray | None) -> None:
-    """Place members where there is room; at first not on nodes that may be at fault."""
+    """Place members where there is room, those of slices with their slice.
+
+    At first not on nodes that may be at fault.
+    """
+    ask = Ask(gang)
     for tasks in gang.tasks:
         wanted = min(gang.wanted(tasks, promised=True), tasks.left)
-        if wanted <= 0:
-            continue
-        placed = _choose(session, gang, tasks, wanted, faulty)
-        if placed < wanted and faulty is None:
-            ask = Ask(gang)
-            diagnosis.explain(session, ask, tasks, diagnosis.obstacles(session, ask, tasks))
-
-
-def _choose(
-    session: Session, gang: GangState, tasks: PodSetState, wanted: int, faulty: BoolArray | None
-) -> int:
-    """Place as many members as there is room for, those of slices with their slice."""
-    placed, ask = 0, Ask(gang)
-    while placed < wanted:
-        shunned = slices.elsewhere(session, ask, tasks)
-        count = wanted - placed if shunned is None else 1
-        if shunned is not None and faulty is not None:
-            shunned |= faulty
-        picks = session.choose(ask, tasks, count, faulty if shunned is None else shunned)
-        if picks.order:
+        while wanted > 0:
+            shunned = slices.elsewhere(session, ask, tasks)
+            count = wanted if shunned is None else 1
+            if shunned is not None and faulty is not None:
+                shunned |= faulty
+            picks = session.choose(ask, tasks, count, faulty if shunned is None else shunned)
+            if not picks.order:
+                break
             session.place(gang, tasks, picks)
-        placed += len(picks.order)
-        if not picks.order:
-            break
-    return placed
+            wanted -= len(picks.order)
+        if wanted > 0 and faulty is None:
+            diagnosis.explain(session, ask, tasks, diagnosis.obstacles(session, ask, tasks))
 
 
 def hold(session: Session, gang: GangState) -> None:
@@ -168,16 +166,18 @@ def hold(session: Session, gang: GangState) -> None:
     for tasks in gang.tasks:
         # Even where there is no room at present: what comes free there is for this member first.
         _keep_home(session, gang, tasks, tasks.waiting[tasks.taken :])
-        for choose in (_soon, _nearest):
-            wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
-            if wanted > 0:
-                picks = choose(session, Ask(gang), tasks, wanted)
-                if picks.order:
-                    session.promise(gang, tasks, picks)
+        _promise(session, gang, tasks, partial(session.choose, future=True))
+        _promise(session, gang, tasks, partial(_nearest, session))
 
 
-def _soon(session: Session, ask: Ask, tasks: PodSetState, wanted: int) -> Picks:
-    return session.choose(ask, tasks, wanted, future=True)
+def _promise(
+    session: Session, gang: GangState, tasks: PodSetState, choose: Callable[..., Picks]
+) -> None:
+    """Keep room for those that have none, on the nodes that are chosen for them."""
+    wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
+    picks = choose(Ask(gang), tasks, wanted) if wanted > 0 else None
+    if picks is not None and picks.order:
+        session.promise(gang, tasks, picks)
 
 
 def _nearest(session: Session, ask: Ask, tasks: PodSetState, wanted: int) -> Picks:
@@ -244,8 +244,13 @@ def keep(session: Session) -> None:
                 _return(session, gang)
     # Behind all of `keep`: what is free beside what is kept is known only when all of it is kept.
     for gang in waiting:
-        with session.budget.uncharged():
-            _start_now(session, gang)
+        if gang.promised and 0 < gang.need <= gang.left and gang.spec.refusal is None:
+            mark = session.mark()
+            session.recall(gang)
+            # On what is free beside all that is kept, instead of waiting for more.
+            with session.budget.uncharged():
+                if not start_now(session, Ask(gang)):
+                    session.undo(mark)
         gang.evicts = gang.promised > 0
         if session.rules.ready(gang) and gang.placements:
             session.started.append(gang)
@@ -255,15 +260,6 @@ def _owed(gang: GangState) -> Demand:
     """Return the tasks for which nodes are kept: those that the gang needs, or extras."""
     extras = [(tasks, len(tasks.pod_set.nominated)) for tasks in gang.tasks]
     return gang.demand() if gang.need else extras
-
-
-def _start_now(session: Session, gang: GangState) -> None:
-    """Let the gang start on what is free beside all that is kept, instead of waiting for more."""
-    if gang.promised and 0 < gang.need <= gang.left and gang.spec.refusal is None:
-        mark = session.mark()
-        session.recall(gang)
-        if not start_now(session, Ask(gang)):
-            session.undo(mark)
 
 
 def resume(session: Session, evicting: Iterable[Evict]) -> None:
@@ -284,7 +280,8 @@ def _return(session: Session, gang: GangState) -> None:
     # What is kept may be gone, or not be enough any more: other room is as good, but not in two
     # domains.
     if session.rules.cramped(gang) is None:
-        _fill_up(session, gang)
+        for tasks in gang.tasks:
+            _promise(session, gang, tasks, partial(session.pick, future=True))
     elif gang.spec.refusal is None:
         session.undo(mark)
         attempt(session, Ask(gang))
@@ -297,28 +294,11 @@ def take_nominated(session: Session, gang: GangState) -> None:
             # Refused only for a time, as one on its way to its new nodes: it keeps them and is
             # placed later.
             if gang.spec.refusal is None:
-                _put_back(session, gang, tasks)
+                # Members count for each other only if they are placed now: a promised one comes
+                # later.
+                homes = positions(session, tasks.pod_set.nominated, tasks.waiting)
+                _place_at(session, gang, tasks, homes)
             _reserve(session, gang, tasks)
-
-
-def _fill_up(session: Session, gang: GangState) -> None:
-    """Keep room for those that have none, wherever there is any."""
-    for tasks in gang.tasks:
-        wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
-        if wanted > 0:
-            picks = session.pick(Ask(gang), tasks, wanted, future=True)
-            if picks.order:
-                session.promise(gang, tasks, picks)
-
-
-def _put_back(session: Session, gang: GangState, tasks: PodSetState) -> None:
-    homes = positions(session, tasks.pod_set.nominated, tasks.waiting)
-    # Members count for each other only if they are placed now: a promised one comes later.
-    capacity = session.fit(Ask(gang), tasks).capacity
-    order, picks = sort_out(session.welcome(tasks, homes, capacity))
-    if picks.order:
-        tasks.waiting = [tasks.waiting[i] for i in order]
-        session.place(gang, tasks, picks)
 
 
 def _reserve(session: Session, gang: GangState, tasks: PodSetState) -> None:
