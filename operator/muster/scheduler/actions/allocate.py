@@ -263,16 +263,15 @@ def _attempt_here(session: Session, ask: Ask) -> Failure | None:
     gang, slicings = ask.gang, session.rules.slices(ask.gang)
     if slicings is not None:
         return _in_slices(session, ask, slicings)
-    failure = _try_all(session, ask)
-    if failure is None or isinstance(failure, Refusal) or gang.promised:
-        return failure
-    for domains in homes(session, ask):
-        if session.budget.exhausted():
+    failure = None
+    for at, domains in enumerate(itertools.chain([{}], homes(session, ask))):
+        if at and session.budget.exhausted():
             return failure
-        session.budget.spend(ATTEMPT)
+        session.budget.spend(ATTEMPT if at else 0)
         failed = _try_all(session, ask.inside(domains))
         if failed is None or isinstance(failed, Refusal) or gang.promised:
             return failed
+        failure = failure or failed
     return None if packing.place(session, ask) else failure
 
 
@@ -304,12 +303,13 @@ def _try_all(session: Session, ask: Ask) -> Failure | None:
     # Cheapest and most faithful first: the given order with the policy's scores, and only then
     # ways that ignore these.
     strategies = STRATEGIES if len(gang.tasks) > 1 else STRATEGIES[:1]
-    for at, (order, tight, later) in enumerate(strategies):
+    for at, (size, step, tight, later) in enumerate(strategies):
         if at and (session.budget.exhausted() or (later and not session.counts_ending(ask))):
             break
         session.budget.spend(ATTEMPT if at else 0)
         with session.all_or_nothing(gang):
-            failed = _fill(session, ask, order(session, gang), tight=tight, later=later)
+            order = gang.tasks if size is None else _by_size(session, gang, size)[::step]
+            failed = _fill(session, ask, order, tight=tight, later=later)
         if session.rules.ready(gang):
             return None
         failure = failure or failed
@@ -320,6 +320,10 @@ def _try_all(session: Session, ask: Ask) -> Failure | None:
         if not session.room.evicting and diagnosis.shortage(session, gang.demand()):
             break
     return failure
+
+
+def _by_size(session: Session, gang: GangState, size: Size) -> Sequence[PodSetState]:
+    return sorted(gang.tasks, key=lambda tasks: size(session.shares(tasks)), reverse=True)
 
 
 def _turn_down(session: Session, ask: Ask, failure: Failure) -> None:
@@ -396,30 +400,24 @@ def _fill(
     # A role that has to be near another one comes after it, wherever it stands.
     tied = any(tasks.shape.tied for tasks in order)
     twice = [*order, *order] if tied else order
-    for tasks in () if later else twice:
-        wanted = min(gang.wanted(tasks), tasks.left)
-        # Other tasks than those the gang was admitted with may come to stand in for them.
-        limit = session.rules.barrier(gang, [(tasks, wanted)]) if wanted else None
-        refused = refused or limit
-        if not wanted or limit is not None:
-            continue
-        # Where others of the gang get what is ending, all of it comes only when that has gone.
-        picks = session.pick(now, tasks, wanted, ahead=ahead)
-        if picks.order:
-            session.place(gang, tasks, picks)
-        if len(picks.order) < wanted and failed is None:
-            failed = (tasks, diagnosis.obstacles(session, ask, tasks))
-    # Behind all that can be had at once: a promise takes from what is ending before it takes from
-    # what is free.
-    for tasks in twice:
-        wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
-        limit = session.rules.barrier(gang, [(tasks, wanted)]) if wanted > 0 else None
-        refused = refused or limit
-        if wanted <= 0 or limit is not None:
-            continue
-        picks = session.pick(now if later else ask, tasks, wanted, future=ahead)
-        if picks.order:
-            session.promise(gang, tasks, picks)
+    # Behind all that can be had at once come promises: these take from what is ending before they
+    # take from what is free.
+    for soon in (True,) if later else (False, True):
+        for tasks in twice:
+            there = tasks.coming if soon else tasks.left
+            wanted = min(gang.wanted(tasks, promised=soon), there)
+            # Other tasks than those the gang was admitted with may come to stand in for them.
+            limit = session.rules.barrier(gang, [(tasks, wanted)]) if wanted > 0 else None
+            refused = refused or limit
+            if wanted <= 0 or limit is not None:
+                continue
+            here = ask if soon and not later else now
+            # Where others of the gang get what is ending, all of it comes only when that has gone.
+            picks = session.pick(here, tasks, wanted, future=soon and ahead, ahead=ahead)
+            if picks.order:
+                (session.promise if soon else session.place)(gang, tasks, picks)
+            if not soon and len(picks.order) < wanted and failed is None:
+                failed = (tasks, diagnosis.obstacles(session, ask, tasks))
     return failed or refused
 
 
@@ -469,32 +467,18 @@ def _overused(session: Session, gang: GangState) -> None:
     gang.refuse(Refusal(Reason.QUEUE_OVERUSED, sentence, blocked_by=(f"queue/{gang.spec.queue}",)))
 
 
-def _given(_session: Session, gang: GangState) -> Sequence[PodSetState]:
-    return gang.tasks
-
-
-def _largest_first(session: Session, gang: GangState) -> Sequence[PodSetState]:
-    return sorted(gang.tasks, key=lambda tasks: max(session.shares(tasks)), reverse=True)
-
-
-def _most_first(session: Session, gang: GangState) -> Sequence[PodSetState]:
-    return sorted(gang.tasks, key=lambda tasks: sum(session.shares(tasks)), reverse=True)
-
-
-def _smallest_first(session: Session, gang: GangState) -> Sequence[PodSetState]:
-    return _largest_first(session, gang)[::-1]
-
-
-Order = Callable[[Session, GangState], Sequence[PodSetState]]
-STRATEGIES: Final[Sequence[tuple[Order, bool, bool]]] = (
-    (_given, False, False),
-    (_largest_first, False, False),
-    (_largest_first, True, False),
-    (_most_first, True, False),
-    (_smallest_first, True, False),
-    (_largest_first, True, True),
+Size = Callable[[list[float]], float]
+"""How large a task is, by what part of the cluster it takes of each resource."""
+STRATEGIES: Final[Sequence[tuple[Size | None, int, bool, bool]]] = (
+    (None, 1, False, False),
+    (max, 1, False, False),
+    (max, 1, True, False),
+    (sum, 1, True, False),
+    (max, -1, True, False),
+    (max, 1, True, True),
 )
-"""Ways to place a gang of several roles: (order, fullest nodes first, `later` as in `_fill`).
+"""Ways to place a gang of several roles: (by which size, 1 the largest or -1 the smallest first,
+fullest nodes first, `later` as in `_fill`). Without a size: in the given order.
 
 They are tried until one works. The last one keeps small tasks from nodes that larger tasks need
 once pods have ended. One role alone needs no second try: the nodes' capacities for it just add up.
