@@ -146,16 +146,6 @@ class PackingProblem:
     """Tasks of any kind that may be left out."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Found:
-    """The result of a search."""
-
-    counts: IntArray | None
-    """(N, K): how many tasks of each kind each node gets; None: nothing was found."""
-    work: int
-    """Patterns that were evaluated, each in each state."""
-
-
 def _pack(session: Session, ask: Ask, demand: Demand, spare: int) -> bool:
     """Place all of these roles together, except for so many tasks of any that are spare."""
     # While victims are chosen each choice is tried, and there are many.
@@ -180,11 +170,11 @@ def _pack(session: Session, ask: Ask, demand: Demand, spare: int) -> bool:
     if problem is None or PART * least > CYCLE or not session.budget.affords(PART * least):
         return False
     work = session.budget.left // PART // PATTERN
-    found = solve(problem, work)
-    session.budget.spend(found.work * PATTERN)
-    if found.counts is None and found.work >= work:
+    counts, spent = solve(problem, work)
+    session.budget.spend(spent * PATTERN)
+    if counts is None and spent >= work:
         session.budget.cut_off()
-    return found.counts is not None and _carry_out(session, ask, several, nodes, found.counts)
+    return counts is not None and _carry_out(session, ask, several, nodes, counts)
 
 
 def _is_particular(tasks: PodSetState) -> bool:
@@ -246,17 +236,20 @@ def _carry_out(
     return True
 
 
-def solve(problem: PackingProblem, work: int) -> Found:
-    """Place what is wanted, if a way is found within so much work."""
+def solve(problem: PackingProblem, work: int) -> tuple[IntArray | None, int]:
+    """Return (N, K) how many tasks of each kind each node gets, and the work that was done.
+
+    None: no way is found within `work`: patterns that are evaluated, each in each state.
+    """
     spent = len(problem.free)
     if spent * STAGE > work or math.prod((problem.wanted + 1).tolist()) > MAX_NAMES:
-        return Found(None, spent)
+        return None, spent
     search = _Search(problem, work)
     for states in STATES:
         counts = search.run(states)
         if counts is not None or search.exhaustive or search.work <= 0:
             break
-    return Found(counts, spent + work - search.work)
+    return counts, spent + work - search.work
 
 
 _Step = tuple[IntArray, IntArray]

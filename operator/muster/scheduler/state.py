@@ -166,7 +166,6 @@ class GangState:
     """Where that is, as `Decision.room`."""
     eta: float | None = None
     """When it will find that room, if that is known."""
-    _had: Counter[str] | None = None
     _wants: list[tuple[PodSetState, int]] | None = None
 
     @property
@@ -205,20 +204,13 @@ class GangState:
 
         `promised`: those that are promised a node are there.
         """
-        there = Counter(self._at_first)
+        there = Counter[str]()
+        for pod_set in self.spec.pod_sets:
+            there[pod_set.role] += len(pod_set.held) + pod_set.succeeded
         for tasks in self.tasks:
             there[tasks.pod_set.role] += tasks.taken + promised * tasks.promised
         leasts = self.spec.leasts
         return {role: max(least - there[role], 0) for role, least in leasts.items()}
-
-    @property
-    def _at_first(self) -> Mapping[str, int]:
-        """Role -> tasks that had a node when the cycle began, or had succeeded."""
-        if self._had is None:
-            self._had = Counter()
-            for pod_set in self.spec.pod_sets:
-                self._had[pod_set.role] += len(pod_set.held) + pod_set.succeeded
-        return self._had
 
     def wanted(self, tasks: PodSetState, *, promised: bool = False) -> int:
         """Return how many of these tasks the gang could do with, to be whole.

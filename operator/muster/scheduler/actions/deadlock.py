@@ -7,8 +7,6 @@ otherwise hold six nodes forever and never run again.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from muster.api.reasons import DeletionReason
@@ -18,8 +16,6 @@ from muster.scheduler.actions.eviction import Trial, lawful_of, mark, others, se
 from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
-
-ACTION: Final = DeletionReason.DEADLOCK
 
 
 def break_deadlock(session: Session) -> None:
@@ -74,7 +70,7 @@ def _release(session: Session, victim: GangState, gang: GangState) -> bool:
     if not Trial(session, ask).fits(chosen):
         return False
     before = session.mark()
-    session.evict(ask, chosen, ACTION)
+    session.evict(ask, chosen, DeletionReason.DEADLOCK)
     if session.rules.barrier(gang, gang.demand()) is None:
         attempt(session, ask)
     if gang.need > gang.promised:

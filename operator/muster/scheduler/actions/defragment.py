@@ -29,7 +29,6 @@ from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 from muster.scheduler.ways import Ways
 
-ACTION: Final = DeletionReason.DEFRAGMENT
 HOUR: Final = 3600.0
 MOVES_PER_HOUR: Final = 6
 
@@ -162,7 +161,7 @@ def _relocate(
     """Evict the (U,) units, place the gang and their owners, or undo it; return the misfits."""
     gang, mark, misfits = ask.gang, session.mark(), owners
     for tight in (False, True):
-        session.evict(ask, chosen, ACTION)
+        session.evict(ask, chosen, DeletionReason.DEFRAGMENT)
         moved = {owner: _displaced(session, owner, chosen) for owner in owners}
         # The large gangs first: they fit on fewer nodes.
         order = sorted(moved.values(), key=lambda one: (-float(one.lacking().sum()), one.spec.key))

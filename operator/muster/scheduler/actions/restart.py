@@ -25,7 +25,6 @@ from muster.scheduler.ranks import placements
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, Given
 
-ACTION: Final = DeletionReason.PEER_LOST
 _NO_CAPACITY: Final = Refusal(
     Reason.NOT_ENOUGH_RESOURCES, "the gang restarts as a whole, and does not fit as a whole"
 )
@@ -88,7 +87,7 @@ def _start_again(session: Session, ask: Ask, replaced: Sequence[Given] = ()) -> 
     # An assumed pod may be on its way to its node.
     if any(UNLIMITED in pod_set.started for pod_set in gang.spec.pod_sets) or not own.any():
         return False
-    session.evict(ask, own, ACTION)
+    session.evict(ask, own, DeletionReason.PEER_LOST)
     successor = session.new_state(_without_pods(session, gang.spec, replaced))
     refusal = diagnosis.unfit(session, successor) or diagnosis.above_quota(session, gang.spec)
     refusal = refusal or session.rules.barrier(successor, successor.demand())
