@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6770,
-    "api": 3263,
-    "cluster": 6645,
-    "commands": 5665,
+    "allocator": 6745,
+    "api": 3172,
+    "cluster": 6669,
+    "commands": 5680,
     "controller": 4360,
     "dashboard": 614,
-    "frameworks": 3009,
-    "gang": 1579,
-    "kube": 3581,
+    "frameworks": 3002,
+    "gang": 1585,
+    "kube": 3642,
     "local": 3289,
     "muster": 1154,
-    "runtime": 2254,
-    "scheduler": 10942,
-    "store": 3220,
-    "tests": 69470,
+    "runtime": 2312,
+    "scheduler": 11049,
+    "store": 3348,
+    "tests": 69399,
     "tools": 3530,
 }
 

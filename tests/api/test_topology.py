@@ -4,7 +4,8 @@
 import pytest
 
 from muster.api import topology
-from muster.api.topology import Asked
+from muster.cluster.gangs import topology_of
+from muster.scheduler.model import Topology
 
 OURS, THEIRS = "muster.kubeflow.org/topology-", "kueue.x-k8s.io/podset-"
 
@@ -13,13 +14,13 @@ OURS, THEIRS = "muster.kubeflow.org/topology-", "kueue.x-k8s.io/podset-"
     ("annotations", "asked"),
     [
         ({}, None),
-        ({f"{OURS}required": "rack"}, Asked("rack", required=True)),
-        ({f"{OURS}preferred": "example.com/rack"}, Asked("example.com/rack", required=False)),
-        ({f"{THEIRS}required-topology": "zone"}, Asked("zone", required=True)),
-        ({f"{THEIRS}preferred-topology": "zone"}, Asked("zone", required=False)),
+        ({f"{OURS}required": "rack"}, Topology("rack", required=True)),
+        ({f"{OURS}preferred": "example.com/rack"}, Topology("example.com/rack", required=False)),
+        ({f"{THEIRS}required-topology": "zone"}, Topology("zone", required=True)),
+        ({f"{THEIRS}preferred-topology": "zone"}, Topology("zone", required=False)),
         (
             {f"{OURS}slice-required": "nvlink", f"{OURS}slice-size": "8"},
-            Asked(slice_level="nvlink", slice_size=8),
+            Topology(slice_level="nvlink", slice_size=8),
         ),
         (
             {
@@ -27,9 +28,9 @@ OURS, THEIRS = "muster.kubeflow.org/topology-", "kueue.x-k8s.io/podset-"
                 f"{THEIRS}slice-required-topology": "rack",
                 f"{THEIRS}slice-size": "4",
             },
-            Asked("zone", required=True, slice_level="rack", slice_size=4),
+            Topology("zone", required=True, slice_level="rack", slice_size=4),
         ),
-        ({f"{OURS}required": "none"}, Asked(exempt=True)),
+        ({f"{OURS}required": "none"}, Topology(exempt=True)),
         ({f"{OURS}slice-required": "nvlink"}, None),
         ({f"{OURS}slice-required": "nvlink", f"{OURS}slice-size": "0"}, None),
         ({f"{OURS}required": ""}, None),
@@ -38,15 +39,15 @@ OURS, THEIRS = "muster.kubeflow.org/topology-", "kueue.x-k8s.io/podset-"
 )
 def test_what_is_asked(annotations, asked):
     """Ours and those of Kueue mean the same; what cannot be read asks for nothing."""
-    assert topology.asked(annotations) == asked
+    assert topology_of(annotations, {}) == asked
 
 
 def test_who_is_in_a_queue_of_kueue():
     """Kueue itself sees to what its annotations say, nobody else to what ours do."""
-    theirs = {f"{THEIRS}required-topology": "zone"}
-    assert topology.asked(theirs, kueue=True) is None
+    theirs, queued = {f"{THEIRS}required-topology": "zone"}, {"kueue.x-k8s.io/queue-name": "q"}
+    assert topology_of(theirs, queued) is None
     both = {**theirs, f"{OURS}preferred": "rack"}
-    assert topology.asked(both, kueue=True) == Asked("rack", required=False)
+    assert topology_of(both, queued) == Topology("rack", required=False)
 
 
 @pytest.mark.parametrize("text", ["", "a b", "/rack", "rack/", "-rack", "a/b/c", 3, "r" * 64])

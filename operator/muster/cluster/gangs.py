@@ -180,9 +180,26 @@ def leasts_of(job: Job, rules: GangRules, unreplaced: Mapping[str, int]) -> Mapp
 
 
 def topology_of(annotations: Mapping[str, Any], labels: Mapping[str, Any]) -> Topology | None:
-    """Return where these annotations ask that pods lie; `labels` of who has them."""
-    found = topology.asked(annotations, kueue=names.KUEUE_QUEUE in labels)
-    return None if found is None else Topology(*found)
+    """Return where these annotations ask that pods lie, as far as it can be read.
+
+    None: they say nothing. `labels`: of who has them. Kueue itself sees to what its annotations
+    say on what it has queued.
+    """
+    given = topology.given(annotations)
+    if not given:
+        return None
+    # Each pair has Muster's own name first, Kueue's second.
+    most = 1 if names.KUEUE_QUEUE in labels else 2
+    required, preferred, level, size = (
+        next((given[key] for key in keys[:most] if key in given), "")
+        for keys in (topology.REQUIRED, topology.PREFERRED, topology.SLICES, topology.SIZES)
+    )
+    required, preferred, level = map(topology.label, (required, preferred, level))
+    slices = (level, edge.count(size)) if level and edge.count(size) else ("", 0)
+    if required == topology.EXEMPT:
+        return Topology(slice_level=slices[0], slice_size=slices[1], exempt=True)
+    found = Topology(required or preferred, bool(required), *slices)
+    return None if found == Topology() else found
 
 
 def task_sets(
