@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6745,
+    "allocator": 6703,
     "api": 3172,
     "cluster": 6669,
     "commands": 5680,

@@ -9,7 +9,7 @@ import pytest
 
 from muster import gang
 from muster.allocator import members, tracker
-from muster.allocator.members import GangSettings, Template, Version
+from muster.allocator.members import GangSettings, Template
 from muster.allocator.tracker import Assumed, Leaving, Retry, Wake
 from muster.allocator.verdict import RELEASE
 from muster.api.model import RunPolicy
@@ -79,7 +79,7 @@ def see(*pods, **more):
 def facts_of(given, job, *, charges=None, rules=RULES, pods=None):
     """Return what is known of the job's gang; `pods` by place, where names differ."""
     template = Template(
-        of=Version(("", 0), 0, 0),
+        of=("", 0, 0, 0),
         answers={},
         tasks=gangs.task_sets(job, rules, gangs.templates(job), charges or {}),
         obstacle=None,

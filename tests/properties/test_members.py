@@ -84,7 +84,7 @@ class Anew(GangTracker):
         """Read them anew."""
         for kind in self._kinds:
             for kept in (kind.members._entries, kind.members._keys, kind.members._lacks):
-                kept.keep(())
+                kept.clear()
         return super().facts(key, now)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from muster.allocator import assume, members, tracker
 from muster.allocator.lifecycle import Lifecycle, State
-from muster.allocator.members import GangSettings, Template, Version
+from muster.allocator.members import GangSettings, Template
 from muster.allocator.tracker import (
     Assignment,
     Assumed,
@@ -443,7 +443,7 @@ def of_a_job(pods):
     wanted = job.pod_names(job.replicas)
     sets = gangs.task_sets(job, RULES, gangs.templates(job), {})
     rest = {"charged": False, "free": frozenset(), "late": frozenset()}
-    made = Template(Version(("", 0), 0, 0), {}, sets, None, wanted=wanted, **rest)
+    made = Template(("", 0, 0, 0), {}, sets, None, wanted=wanted, **rest)
     return members.job_facts(job, pods, made, SETTINGS, BLANK)
 
 

@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from muster.allocator import assume, tracker
 from muster.allocator.binder import Binder
@@ -33,13 +33,6 @@ MAX_VOID: Final = 3
 _T = TypeVar("_T")
 
 
-class _Seen(NamedTuple):
-    """What shows whether another look at a gang would find the same."""
-
-    stamp: LookStamp | None
-    memory: GangMemory
-
-
 class GangTracker:
     """The gangs of all kinds, by key. Where two kinds claim a key, the first one has it."""
 
@@ -54,12 +47,12 @@ class GangTracker:
         self._causes = causes or Causes(lambda _name: None)
         self._memories: dict[str, GangMemory] = {}
         self._kind_of: dict[str, Kind] = {}
-        self._seen: dict[str, _Seen] = {}
-        """By gang: what its last look has shown."""
+        self._stamps: dict[str, LookStamp] = {}
+        """By gang: what has to change before another evaluation may differ from the last one."""
         self._void: dict[str, int] = {}
         """By gang: the number of decisions in a row that were void."""
         self._then: dict[str, GangFacts] = {}
-        """What the cycle under way saw of gangs of which something else is known by now."""
+        """By gang: what the last evaluation of all gangs saw of it."""
 
     def __iter__(self) -> Iterator[tuple[str, GangMemory]]:
         """Yield key and memory of every gang."""
@@ -71,7 +64,6 @@ class GangTracker:
 
     def evaluate(self, settings: GangSettings, now: float) -> Iterator[GangInput | None]:
         """Evaluate all gangs, one per step; yield None where nothing is placed here."""
-        self._then.clear()
         living = set[str]()
         for kind in self._kinds:
             kind.members.begin(settings)
@@ -80,11 +72,14 @@ class GangTracker:
                 if key not in living:
                     living.add(key)
                     self._kind_of[key] = kind
-                    # It may have changed since the first step: the cycle sees it as it is now.
-                    self._then.pop(key, None)
-                    yield self._input(key, kind, now)
+                    gang = self._input(key, kind, now)
+                    memory = self._memories.get(key)
+                    if memory is not None and memory.facts is not None:
+                        self._then[key] = memory.facts
+                    yield gang
         for key in self._kind_of.keys() - living:
             self._forget(key)
+            self._then.pop(key, None)
             del self._kind_of[key]
 
     def _input(self, key: str, kind: Kind, now: float) -> GangInput | None:
@@ -92,40 +87,36 @@ class GangTracker:
 
         Nearly all are so in nearly every cycle.
         """
-        if (seen := self._still(key, kind, now)) is not None:
-            same = seen.memory
-            if same.due < math.inf:
-                self._effects.carry_out(key, kind, (tracker.Wake(same.due),))
-            return same.input
+        memory = self._memories.get(key)
+        if memory is not None and self._still(key, kind, now):
+            if memory.due < math.inf:
+                self._effects.carry_out(key, kind, (tracker.Wake(memory.due),))
+            return memory.input
         return self.attempt(key, self._look_anew, now, else_=None)
 
     def _stamp(self, key: str, kind: Kind, now: float) -> LookStamp | None:
         memory = self._memories.get(key)
         return kind.members.stamp(key, now, promised=bool(memory and memory.assumed))
 
-    def _still(self, key: str, kind: Kind, now: float) -> _Seen | None:
-        """Return what the last look has shown if nothing of the gang can have changed since."""
-        seen = self._seen.get(key)
-        if seen is None or seen.memory is not self._memories.get(key):
-            return None
-        if seen.stamp != self._stamp(key, kind, now):
-            return None
-        return seen if now < seen.memory.due and kind.members.lasts(key, now) else None
+    def _still(self, key: str, kind: Kind, now: float) -> bool:
+        """Return whether nothing of the gang can have changed since it was evaluated."""
+        stamp, memory = self._stamps.get(key), self._memories.get(key)
+        if stamp is None or memory is None or now >= memory.due:
+            return False
+        return stamp == self._stamp(key, kind, now)
 
     def _look_anew(self, key: str, now: float) -> GangInput | None:
         """Look at a gang, and keep what shows whether the next look would find the same."""
-        # Of what fails nothing is kept: it is looked at again.
-        self._seen.pop(key, None)
         memory = self._memories.get(key)
         # The stamp of before: what the look itself may bring about is new.
         stamp, nodes = self._stamp(key, self._kind_of[key], now), memory.assumed if memory else {}
+        # Of what fails nothing is kept: it is looked at again.
+        self._stamps.pop(key, None)
         gang = self._look(key, now)
         after = self._memories.get(key)
-        if after is None or not self._kind_of[key].members.lasts(key, now):
-            return gang
         # What is known of a gang depends on the nodes that it was given, too.
-        if after.assumed == nodes:
-            self._seen[key] = _Seen(stamp, after)
+        if stamp is not None and after is not None and after.assumed == nodes:
+            self._stamps[key] = stamp
         return gang
 
     def attempt(self, key: str, work: Callable[[str, float], _T], now: float, *, else_: _T) -> _T:
@@ -153,15 +144,13 @@ class GangTracker:
         kind, memory = self._kind_of.get(key), self._memories.get(key)
         if kind is None:
             return None
-        seen = self._still(key, kind, now)
-        if seen is not None:
-            return seen.memory.facts
+        if memory is not None and self._still(key, kind, now):
+            return memory.facts
         return kind.members.facts(key, {} if memory is None else memory.assumed, now)
 
     def facts_then(self, key: str) -> GangFacts | None:
         """Return what the last cycle saw of a gang: by its places is what was decided."""
-        memory = self._memories.get(key)
-        return self._then.get(key) or (None if memory is None else memory.facts)
+        return self._then.get(key)
 
     def is_as_seen(self, key: str, now: float) -> bool:
         """Say whether what was decided for a gang is still about the same."""
@@ -216,6 +205,7 @@ class GangTracker:
         if before is not memory:
             held = {} if before is None else before.assumed
             self._memories[key] = memory
+            self._stamps.pop(key, None)
             assume.apply(self._columns, namespace_of(key), held, memory.assumed, places=places)
 
     def arrived(self, pod: PodView, now: float) -> bool:
@@ -234,9 +224,6 @@ class GangTracker:
         self.remember(key, after, (place,))
         if memory.assumed and not after.assumed:
             # The last one is there: what waited for that is not left to the next cycle.
-            if memory.facts is not None:
-                # The look replaces the facts, by which a cycle under way is deciding.
-                self._then.setdefault(key, memory.facts)
             self._look_anew(key, now)
         # The hold ends with it; that, too, is found by a cycle.
         return after.lifecycle.missing_since is not None and not after.assumed
@@ -308,7 +295,7 @@ class GangTracker:
 
     def _forget(self, key: str) -> None:
         memory = self._memories.pop(key, None)
-        self._seen.pop(key, None)
+        self._stamps.pop(key, None)
         self._void.pop(key, None)
         if memory is not None:
             assume.apply(self._columns, namespace_of(key), memory.assumed, {})

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from muster import frameworks
 from muster.allocator import verdict
@@ -59,51 +59,38 @@ LookStamp = tuple[object, ...]
 """Equal where nothing has changed by which the facts of a gang are gathered."""
 
 
-class _Latest(Generic[_T]):
+class _Latest(dict[str, tuple[object, _T]]):
     """Something of each gang, made anew when what it is made of is not equal any more."""
 
-    def __init__(self) -> None:
-        self._of: dict[str, tuple[object, _T]] = {}
-
-    def get(self, key: str, source: object, make: Callable[[], _T]) -> _T:
+    def made(self, key: str, source: object, make: Callable[[], _T]) -> _T:
         """Return that of a gang, as it is made of that source."""
-        kept = self._of.get(key)
+        kept = self.get(key)
         if kept is None or kept[0] != source:
-            kept = self._of[key] = source, make()
+            kept = self[key] = source, make()
         return kept[1]
 
     def last(self, key: str) -> _T | None:
         """Return the last one that was made, None if there is none."""
-        kept = self._of.get(key)
+        kept = self.get(key)
         return None if kept is None else kept[1]
 
-    def keep(self, keys: Iterable[str]) -> None:
-        """Drop those of all other gangs."""
-        for gone in self._of.keys() - keys:
-            del self._of[gone]
+
+def _drop_others(keys: Iterable[str], *kept: dict[str, Any]) -> None:
+    """Drop what is kept of all other gangs."""
+    for entries in kept:
+        for gone in entries.keys() - keys:
+            del entries[gone]
 
 
 @dataclass(slots=True)
 class _Entry:
-    """The facts of a gang as they were read last."""
+    """The facts of a gang."""
 
+    read: GangFacts | None
+    """By what is read of its objects alone."""
     facts: GangFacts | None
-    blocked_until: float
-    """By what was read, whatever the server refuses beside it."""
     budgets: int = 0
     """By which version of the budgets of its namespace it is known whether it is guarded."""
-
-
-class _Now(NamedTuple):
-    """What is known of a gang at one moment, and is not read from its objects."""
-
-    refused_until: float
-    """Until when the server refuses its pods."""
-    changes_at: float
-    """When the next of them counts as lost."""
-    suspects: frozenset[str]
-    """The nodes that may be at fault."""
-    creating: bool = False
 
 
 class _Kind:
@@ -164,18 +151,29 @@ class _Kind:
     ) -> _Entry:
         def make() -> _Entry:
             facts = read()
-            return _Entry(facts, 0.0 if facts is None else facts.blocked_until)
+            return _Entry(facts, facts)
 
-        return self._entries.get(key, source, make)
+        return self._entries.made(key, source, make)
 
     def _as_of_now(
-        self, entry: _Entry, namespace: str, given: Mapping[str, Assumed], moment: _Now
+        self,
+        entry: _Entry,
+        given: Mapping[str, Assumed],
+        now: float,
+        changes_at: float,
+        *,
+        refused_until: float = 0.0,
+        creating: bool = False,
     ) -> GangFacts | None:
-        """Return the facts with those that change without a change of the gang."""
-        facts = entry.facts
-        if facts is None:
+        """Return the facts with those that change without a change of the gang.
+
+        `changes_at`: when its next pod counts as lost; `refused_until`: until when the server
+        refuses its pods; `creating`: whether some are being created.
+        """
+        read, facts = entry.read, entry.facts
+        if read is None or facts is None:
             return None
-        blocked_until = max(entry.blocked_until, moment.refused_until)
+        namespace = namespace_of(facts.asks.key)
         guarded, budgets = facts.guarded, self._store.budgets.version(namespace)
         if entry.budgets != budgets:
             entry.budgets = budgets
@@ -184,38 +182,28 @@ class _Kind:
         # Not part of what the facts are read from: of a thousand gangs a node that goes concerns
         # those alone that were given it.
         shapes = {(it.node, id(it.shape)): it.shape for it in given.values()}
-        lost = frozenset(node for (node, _), shape in shapes.items() if not takes(node, shape))
-        ended_at = self._store.away.outages.last_ended
-        known = (facts.blocked_until, facts.guarded, facts.lost, facts.changes_at, facts.creating)
-        news = (blocked_until, guarded, lost, moment.changes_at, moment.creating)
-        # Suspects may be many, but are the same object while they are the same: in a tuple that is
+        news: dict[str, Any] = {
+            "blocked_until": max(read.blocked_until, refused_until),
+            "guarded": guarded,
+            "lost": frozenset(
+                node for (node, _), shape in shapes.items() if not takes(node, shape)
+            ),
+            "changes_at": changes_at,
+            "creating": creating,
+            "outage_ended_at": self._store.away.outages.last_ended,
+            "suspects": self._store.suspects.nodes(namespace, now),
+        }
+        # Suspects may be many, but are the same object while they are the same: in a list that is
         # looked at first.
-        if (news, ended_at, moment.suspects) != (known, facts.outage_ended_at, facts.suspects):
+        if list(news.values()) != [getattr(facts, name) for name in news]:
             # Kept, so that as long as nothing changes the facts are the same object.
-            entry.facts = replace(
-                facts,
-                blocked_until=blocked_until,
-                guarded=guarded,
-                lost=lost,
-                changes_at=moment.changes_at,
-                creating=moment.creating,
-                suspects=moment.suspects,
-                outage_ended_at=ended_at,
-            )
+            entry.facts = replace(facts, **news)
         return entry.facts
 
 
-class Version(NamedTuple):
-    """What the template of a job is made of, beside what dry runs have shown."""
-
-    spec: tuple[str, int]
-    """uid and generation of the job."""
-    quotas: int
-    """Their version."""
-    settings: int
-    """Their epoch."""
-
-
+Version = tuple[str, int, int, int]
+"""What the template of a job is made of, beside what dry runs have shown: uid and generation of
+the job, the version of the quotas, and the epoch of the settings."""
 Keys = Sequence[tuple[Replica, dryrun.Key]]
 """The roles whose pods are created here, and under which key the answers about them are."""
 
@@ -275,19 +263,12 @@ class JobMembers(_Kind):
     def gangs(self) -> Sequence[str]:
         """Return the keys of the jobs that are to run."""
         keys = self._store.jobs.all_keys()
-        self._wants.keep(keys)
+        _drop_others(keys, self._wants)
         found = [key for key in keys if self._wants_pods(key)]
-        self._entries.keep(found)
         self.asks.clear()
         self.untried.clear()
-        for gone in self._doubts.keys() - found:
-            del self._doubts[gone]
-        self._templates.keep(found)
-        self._keys.keep(found)
-        self._lacks.keep(found)
-        for gone in self._answered.keys() - found:
-            del self._answered[gone]
-            self._evicts.pop(gone, None)
+        _drop_others(found, self._entries, self._templates, self._keys, self._lacks)
+        _drop_others(found, self._doubts, self._answered, self._evicts)
         return found
 
     def are_tried(self, key: str, now: float, *, moves: bool) -> bool:
@@ -313,11 +294,16 @@ class JobMembers(_Kind):
             self._answered[key] = -math.inf
         return tried
 
-    def stamp(self, key: str, now: float, *, promised: bool) -> LookStamp:
+    def stamp(self, key: str, now: float, *, promised: bool) -> LookStamp | None:
         """Return what differs where anything has changed by which a job's gang is known.
 
-        `promised`: it has nodes for pods that have not come.
+        None: something changes by time alone, or may. `promised`: it has nodes for pods that have
+        not come.
         """
+        if key in self._stranded or key in self._doubts:
+            return None
+        if now >= self._answered.get(key, -math.inf):
+            return None
         store, space = self._store, namespace_of(key)
         return (
             store.jobs.revision(key),
@@ -330,11 +316,6 @@ class JobMembers(_Kind):
             store.away.outages.last_ended,
         )
 
-    def lasts(self, key: str, now: float) -> bool:
-        """Say whether there is nothing of which time alone brings the end, unknown to a step."""
-        ends = key in self._stranded or key in self._doubts
-        return not ends and now < self._answered.get(key, -math.inf)
-
     def _wants_pods(self, key: str) -> bool:
         self._doubts.pop(key, None)
 
@@ -343,7 +324,7 @@ class JobMembers(_Kind):
             return job is not None and gangs.wants_pods(job)
 
         try:
-            return self._wants.get(key, self._store.jobs.news(key), wants)
+            return self._wants.made(key, self._store.jobs.news(key), wants)
         except Exception as error:  # noqa: BLE001 -- raised where it is about this gang alone
             self._doubts[key] = error
             return True
@@ -372,7 +353,7 @@ class JobMembers(_Kind):
         job = self._store.jobs.get(key)
         if job is None:
             return None
-        of = Version((job.uid, job.generation), self._store.quotas.version, self._epoch)
+        of = (job.uid, job.generation, self._store.quotas.version, self._epoch)
         lost, loses_at = self._lost(key, job, lambda: self._store.children.own_pods(job), now)
         refusal = self._store.jobs.refusal(job, now)
         started = self._has_started(job)
@@ -389,10 +370,7 @@ class JobMembers(_Kind):
         source = (self._store.jobs.revision(key), of, tuple(answers.values()), lost, job)
         entry = self._entry(key, source, lambda: self._read(job, of, lost, answers, now))
         creating = bool(given) and self._store.jobs.is_creating(key)
-        suspects = self._store.suspects.nodes(job.namespace, now)
-        return self._as_of_now(
-            entry, job.namespace, given, _Now(until, loses_at, suspects, creating)
-        )
+        return self._as_of_now(entry, given, now, loses_at, refused_until=until, creating=creating)
 
     def _has_started(self, job: Job) -> bool:
         own = self._store.children.own_pods(job).values()
@@ -417,13 +395,13 @@ class JobMembers(_Kind):
         started, (since, whole) = self._has_started(job), self._tried_since(job, now)
         anew = since > -math.inf
         known: Mapping[str, Answer] = {}
-        if before is not None and before.of.spec == of.spec:
+        if before is not None and before.of[:2] == of[:2]:
             known = before.answers
             if not (whole or self._lacking(job)):
                 return known
         may_ask = may_ask and not _has_conflict(job)
         source = of, job.service
-        keys = self._keys.get(job.key, source, lambda: _keys(job, self._settings.rules))
+        keys = self._keys.made(job.key, source, lambda: _keys(job, self._settings.rules))
         for replica, key in keys:
             role = replica.role
             answer = self._store.dry_runs.get(key, now, known.get(role), since)
@@ -464,7 +442,7 @@ class JobMembers(_Kind):
         """Return role -> index of its first pod that is not there, of those that lack any."""
         done = tuple(counted.completed for counted in job.status.replicas.values())
         source = job.uid, job.generation, self._store.jobs.revision(job.key), done
-        return self._lacks.get(job.key, source, lambda: _lacking(job, self._own_pods(job)))
+        return self._lacks.made(job.key, source, lambda: _lacking(job, self._own_pods(job)))
 
     def _own_pods(self, job: Job) -> Mapping[str, PodView]:
         framework = frameworks.of(job)
@@ -521,7 +499,7 @@ class JobMembers(_Kind):
     ) -> GangFacts:
         # Labels and annotations are no part of the spec: the generation stays when they change.
         source = of, job.labels, job.service, answers
-        template = self._templates.get(job.key, source, lambda: self._template(job, of, answers))
+        template = self._templates.made(job.key, source, lambda: self._template(job, of, answers))
         there = self._store.children.of(job, "Service", ()) if template.service else ()
         pods = {**self._store.children.own_pods(job), **lost}
         known, failed = self._store.losses(job, pods, now)
@@ -726,17 +704,12 @@ class PodGroupMembers(_Kind):
     def gangs(self) -> Sequence[str]:
         """Return the keys of all gangs of which there are pods."""
         found = list(self._store.foreign)
-        self._entries.keep(found)
+        _drop_others(found, self._entries)
         return found
 
     def stamp(self, key: str, now: float, *, promised: bool) -> None:
         """Return nothing: other people's pods and groups are looked at each time."""
         del key, now, promised
-
-    def lasts(self, key: str, now: float) -> bool:
-        """Say that they may change."""
-        del key, now
-        return False
 
     def identity(self, key: str) -> tuple[str, Verdict]:
         """Return the key as the uid, and a verdict that says nothing."""
@@ -768,9 +741,7 @@ class PodGroupMembers(_Kind):
         )
         source = (self._store.foreign.revision(key), self._epoch, lost, group, foreign)
         entry = self._entry(key, source, lambda: self._read(key, group, lost, foreign=foreign))
-        namespace = namespace_of(key)
-        suspects = self._store.suspects.nodes(namespace, now)
-        return self._as_of_now(entry, namespace, given, _Now(0.0, loses_at, suspects))
+        return self._as_of_now(entry, given, now, loses_at)
 
     def _read_of_job(self, key: str, group: GroupView) -> GangFacts | None:
         """Return the pods that wait in the group of a job, which has no pods but its own."""
