@@ -29,8 +29,9 @@ RETRY, SHORTEST = 60.0, 10.0
 second change."""
 SEARCH: Final = 20.0
 """Seconds after which what has not been looked at one by one is left out as a whole."""
-PAIRS: Final = 8
-"""Gangs that are left out because a cycle fails over them together with others."""
+ROUNDS: Final = 9
+"""Searches in one cycle: each finds all gangs over which a cycle fails, or the last one of some
+over which it fails together."""
 KEPT, GIVEN_UP = 3.0, 30.0
 """Seconds for which a namespace keeps turns in vain, which is longer than a dry run may take, and
 for which it then keeps none."""
@@ -184,7 +185,6 @@ class Search(Generic[_R]):
 
     def __init__(self, attempt: Callable[[Sequence[GangInput]], Awaitable[_R]]) -> None:
         self._attempt = attempt
-        self._culprits: list[tuple[GangInput, Exception]] = []
         self._ends = 0.0
 
     async def run(
@@ -194,16 +194,21 @@ class Search(Generic[_R]):
 
         Raises the error of an attempt without gangs: then no gang is its cause.
         """
-        try:
-            return await self._attempt(gangs), ()
-        except Exception as error:  # noqa: BLE001 -- whatever it is, a gang may be the cause
-            await self._attempt(())
+        culprits: list[tuple[GangInput, Exception]] = []
+        for _ in range(ROUNDS):
+            try:
+                return await self._attempt(gangs), culprits
+            except Exception as raised:  # noqa: BLE001 -- whatever it is, a gang may be the cause
+                error = raised
+            if not culprits:
+                await self._attempt(())
             self._ends = time.monotonic() + SEARCH
             # Halves of whole namespaces: what there is no time left for lies beside a culprit.
-            await self._sift(sorted(gangs, key=lambda gang: namespace_of(gang.key)), error)
-        out = {gang.key for gang, _ in self._culprits}
-        left = [gang for gang in gangs if gang.key not in out]
-        return await self._without_pairs(left), self._culprits
+            found = await self._sift(sorted(gangs, key=lambda g: namespace_of(g.key)), error)
+            out = {gang.key for gang, _ in found}
+            culprits += found
+            gangs = [gang for gang in gangs if gang.key not in out]
+        return await self._attempt(gangs), culprits
 
     async def _fails(self, gangs: Sequence[GangInput]) -> Exception | None:
         try:
@@ -212,29 +217,20 @@ class Search(Generic[_R]):
             return error
         return None
 
-    async def _sift(self, gangs: Sequence[GangInput], error: Exception) -> None:
-        """Take note of the culprits among gangs with which it has failed so."""
-        if len(gangs) == 1 or time.monotonic() > self._ends:
-            self._culprits += [(gang, error) for gang in gangs]
-            return
-        # In both halves: each may hold a culprit. Where neither fails, only the two together do,
-        # and the last straws are looked for afterwards.
-        middle = len(gangs) // 2
+    async def _sift(
+        self, gangs: Sequence[GangInput], error: Exception
+    ) -> list[tuple[GangInput, Exception]]:
+        """Return the culprits among gangs with which it has failed so."""
+        if len(gangs) <= 1 or time.monotonic() > self._ends:
+            return [(gang, error) for gang in gangs]
+        # In both halves: each may hold a culprit.
+        middle, found = len(gangs) // 2, list[tuple[GangInput, Exception]]()
         for half in (gangs[:middle], gangs[middle:]):
             failure = await self._fails(half)
             if failure is not None:
-                await self._sift(half, failure)
-
-    async def _without_pairs(self, gangs: Sequence[GangInput]) -> _R:
-        """Attempt it with gangs each of which goes well alone, and leave out the last straws."""
-        for _ in range(PAIRS):
-            error = await self._fails(gangs)
-            if error is None:
-                break
-            straw = await self._last_straw(gangs)
-            self._culprits.append((straw, error))
-            gangs = [gang for gang in gangs if gang is not straw]
-        return await self._attempt(gangs)
+                found += await self._sift(half, failure)
+        # Where neither half fails, only the two together do.
+        return found or [(await self._last_straw(gangs), error)]
 
     async def _last_straw(self, gangs: Sequence[GangInput]) -> GangInput:
         """Return the first gang with which it fails after all that come before it."""
