@@ -11,7 +11,7 @@ import logging
 import time
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -34,6 +34,8 @@ SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 7
 OPENING: Final = "OnSessionOpen"
 """When a plugin works out its answers. None of ours has anything to do at a session's end."""
 SCHEDULED, UNSCHEDULABLE, ERROR, BOUND = "scheduled", "unschedulable", "error", "bound"
+Row = tuple[Sequence[str], float]
+"""Values of the labels, and the number."""
 NAMED: Final = 5
 """How many nodes of a sort are named in the log."""
 
@@ -199,91 +201,49 @@ class CycleMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return where the gangs and queues stand since the last cycle."""
-        old, waiting = "volcano_", sum(map(bool, map(_lacking, self._decisions)))
+        old, lacking = "volcano_", {d.gang: _lacking(d) for d in self._decisions}
         if self.names_gangs:
-            yield from self._by_gang(old)
-        yield GaugeMetricFamily(
-            f"{old}unschedule_job_count", "Gangs that cannot start.", value=waiting
-        )
-        # A counter, of which the client would change the name: it does not end in _total.
-        yield UnknownMetricFamily(
-            f"{old}total_preemption_attempts",
-            "Attempts to make room for a gang by preemption.",
-            value=self._preemptions,
-        )
-        yield GaugeMetricFamily(
-            f"{old}pod_preemption_victims",
+            text = "Pods that a gang lacks to start."
+            yield _family(f"{old}unschedule_task_count", text, _by_job(lacking), ["job_id"])
+            text, rows = "Cycles in which a gang could not start.", _by_job(self._retries)
+            yield _family(f"{old}job_retry_counts", text, rows, ["job_id"], counter=True)
+        waiting = [((), sum(map(bool, lacking.values())))]
+        yield _family(f"{old}unschedule_job_count", "Gangs that cannot start.", waiting)
+        text = "Attempts to make room for a gang by preemption."
+        attempts = [((), self._preemptions)]
+        yield _family(f"{old}total_preemption_attempts", text, attempts, counter=True)
+        text, victims = (
             "Pods that were chosen to go by the last preemption.",
-            value=self._victims,
+            [((), self._victims)],
         )
-        yield self._states()
-        yield self._overfull_nodes()
+        yield _family(f"{old}pod_preemption_victims", text, victims)
+        verdicts = (decision.verdict for decision in self._decisions)
+        states = Tally((str(v.state), str(v.reason)) for v in verdicts)
+        states[str(GangPhase.RUNNING), ""] += self._gangs - len(self._decisions)
+        text, labels = "Gangs, by where they stand and why.", ["state", "reason"]
+        yield _family("muster_gangs", text, sorted(states.items()), labels)
+        text = "Nodes whose pods ask for more of a resource than there is."
+        overfull = [([name], len(nodes)) for name, nodes in sorted(self._overfull.items())]
+        yield _family("muster_nodes_overcommitted", text, overfull, ["resource"])
         yield from self._queues()
 
-    def _by_gang(self, old: str) -> Iterator[Metric]:
-        lacking: Tally[str] = Tally()
-        for decision in self._decisions:
-            if missing := _lacking(decision):
-                lacking[_job_id(decision.gang)] += missing
-        retries: Tally[str] = Tally()
-        for gang, count in self._retries.items():
-            retries[_job_id(gang)] += count
-        yield _by_job(
-            GaugeMetricFamily(
-                f"{old}unschedule_task_count",
-                "Pods that a gang lacks to start.",
-                labels=["job_id"],
-            ),
-            lacking,
-        )
-        # A counter, as above.
-        yield _by_job(
-            UnknownMetricFamily(
-                f"{old}job_retry_counts",
-                "Cycles in which a gang could not start.",
-                labels=["job_id"],
-            ),
-            retries,
-        )
-
-    def _states(self) -> Metric:
-        family = GaugeMetricFamily(
-            "muster_gangs", "Gangs, by where they stand and why.", labels=["state", "reason"]
-        )
-        verdicts = (decision.verdict for decision in self._decisions)
-        found = Tally((str(v.state), str(v.reason)) for v in verdicts)
-        found[str(GangPhase.RUNNING), ""] += self._gangs - len(self._decisions)
-        for labels, count in sorted(found.items()):
-            family.add_metric(labels, count)
-        return family
-
-    def _overfull_nodes(self) -> Metric:
-        family = GaugeMetricFamily(
-            "muster_nodes_overcommitted",
-            "Nodes whose pods ask for more of a resource than there is.",
-            labels=["resource"],
-        )
-        for resource, names in sorted(self._overfull.items()):
-            family.add_metric([resource], len(names))
-        return family
-
     def _queues(self) -> Iterator[Metric]:
-        # Nothing is a number as well: who holds none of what it is due has a series.
-        rows = [
-            (queue, share, sorted({*share.deserved, *share.allocated, *share.request}))
-            for queue, share in sorted(self.shares().items())
-        ]
+        shares = sorted(self.shares().items())
         for name, text in (
             ("deserved", "What a queue is due."),
             ("allocated", "What the gangs of a queue hold."),
             ("request", "What the gangs of a queue hold and want."),
         ):
-            family = GaugeMetricFamily(f"muster_queue_{name}", text, labels=["queue", "resource"])
-            for queue, share, resources in rows:
-                for resource in resources:
-                    amount = getattr(share, name).get(resource, 0)
-                    family.add_metric([queue, resource], quantity.number(resource, amount))
-            yield family
+            # Nothing is a number as well: who holds none of what it is due has a series.
+            rows = [
+                (
+                    [queue, resource],
+                    quantity.number(resource, getattr(share, name).get(resource, 0)),
+                )
+                for queue, share in shares
+                for resource in sorted({*share.deserved, *share.allocated, *share.request})
+            ]
+            yield _family(f"muster_queue_{name}", text, rows, ["queue", "resource"])
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self._registry)
@@ -301,11 +261,27 @@ def _lacking(decision: Decision) -> int:
     return max(0, decision.verdict.min_member - decision.verdict.placed)
 
 
-def _job_id(gang: str) -> str:
-    return gang.split("/", 1)[1]
+def _by_job(counts: Mapping[str, int]) -> list[Row]:
+    """Return the counts of gangs by job, without those that are 0."""
+    found = Tally[str]()
+    for gang, count in counts.items():
+        found[gang.split("/", 1)[1]] += count
+    return [([job], count) for job, count in sorted(found.items()) if count]
 
 
-def _by_job(family: Metric, counts: Mapping[str, int]) -> Metric:
-    for job, count in sorted(counts.items()):
-        family.add_sample(family.name, {"job_id": job}, count)
+def _family(
+    name: str,
+    text: str,
+    rows: Iterable[Row],
+    labels: Sequence[str] = (),
+    *,
+    counter: bool = False,
+) -> Metric:
+    """Return a metric of these rows, a gauge.
+
+    `counter`: it is a counter whose name does not end in `_total`, which the client would add.
+    """
+    family = (UnknownMetricFamily if counter else GaugeMetricFamily)(name, text, labels=labels)
+    for row in rows:
+        family.add_metric(*row)
     return family
