@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,14 +41,19 @@ class Recorder:
         self.events += [(about["kind"], about["metadata"]["name"], kind, reason, message, spare)]
 
 
+def recorded_by(job, record):
+    """Return the events that `record(binder)` emits where that job is known."""
+    recorder, store = Recorder(), SimpleNamespace(jobs={job.key: job})
+    record(binder.Binder(None, store, None, recorder, None, None))
+    return recorder.events
+
+
 def recorded(count):
     """Return the events about so many workers, which come last first."""
     job = make_job(replicas=[make_replica(replicas=count)])
     names = list(job.pod_names(job.replicas))
     pods = [make_pod(name=name, node=f"n{i}") for i, name in enumerate(names)]
-    recorder = Recorder()
-    binder.record_arrivals(recorder, job, pods[::-1])
-    return recorder.events
+    return recorded_by(job, lambda made: made.record_arrivals(job.key, pods[::-1]))
 
 
 def test_each_pod_has_an_event_where_it_is():
@@ -241,9 +247,9 @@ async def test_claim_gets_the_volume_or_the_node_of_its_consumer(volume):
 
 def test_a_node_that_is_suspected():
     """It is said on the job, whose pods went elsewhere."""
-    recorder = Recorder()
-    binder.record_suspect(recorder, make_job(), "n1")
-    assert recorder.events == [("TFJob", "mnist", "Warning", "NodeSuspected", "n1", False)]
+    job = make_job()
+    events = recorded_by(job, lambda made: made.record_suspect(job.key, "n1"))
+    assert events == [("TFJob", "mnist", "Warning", "NodeSuspected", "n1", False)]
 
 
 def shown(version, node="", uid="u", name="pod"):

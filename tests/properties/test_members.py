@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from muster import gang
 from muster.allocator import assume, tracker
-from muster.allocator.gangs import GangTracker, Kind
+from muster.allocator.gangs import GangTracker
 from muster.allocator.members import GangSettings, JobMembers
 from muster.allocator.pending import PendingPods
 from muster.allocator.tracker import REPEAT, Bind, Departure, Evict, Wake
@@ -83,7 +83,7 @@ class Anew(GangTracker):
     def facts(self, key, now):
         """Read them anew."""
         for kind in self._kinds:
-            for kept in (kind.members._entries, kind.members._keys, kind.members._lacks):
+            for kept in (kind._entries, kind._keys, kind._lacks):
                 kept.clear()
         return super().facts(key, now)
 
@@ -101,8 +101,7 @@ class Process:
     def start(self):
         """Begin to follow, as a process that has just been started."""
         self.effects, self.members = Recorded(), JobMembers(self.store)
-        kind = Kind(self.members, lambda _key: None, lambda _key, _pods: None)
-        self.gangs = self.tracker(self.store.columns, (kind,), self.effects)
+        self.gangs = self.tracker(self.store.columns, (self.members,), self.effects)
         self.store.arrived = self.arrived
 
     def end(self):

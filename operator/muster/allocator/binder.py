@@ -18,7 +18,7 @@ from muster.allocator.metrics import BOUND, CycleMetrics
 from muster.allocator.verdict import Cause
 from muster.api import edge, names
 from muster.api.backoff import AFTER_REFUSAL
-from muster.api.model import Job, Json, PodView
+from muster.api.model import Json, PodView
 from muster.cluster.dryrun import NO_DRY_RUN
 from muster.cluster.pods import LONGEST_GRACE
 from muster.cluster.storage import BOUND_BY, SELECTED_NODE, Consumer
@@ -111,6 +111,31 @@ class Binder:
         if record:
             event = names.Event.FAILED_SCHEDULING
             self._recorder.emit(reference(pod), "Warning", event, message)
+
+    def record_arrivals(self, key: str, pods: Sequence[PodView]) -> None:
+        """Say of each pod of a gang where it is, of many of a job in one sentence about it.
+
+        As all events about them, those of a job's pods are left out while much is still to be
+        written.
+        """
+        job = self._store.jobs.get(key)
+        if job is not None and len(pods) > MOST_APART:
+            order = {name: place for place, name in enumerate(job.pod_names(job.replicas))}
+            ordered = sorted((pod.name for pod in pods), key=lambda n: (order.get(n, -1), n))
+            text = f"Successfully assigned {len(pods)} pods: {ordered[0]} … {ordered[-1]}"
+            self._recorder.emit(reference(job), "Normal", names.Event.SCHEDULED, text)
+            return
+        for pod in pods:
+            text = f"Successfully assigned {pod.namespace}/{pod.name} to {pod.node}"
+            event, spare = names.Event.SCHEDULED, job is not None
+            self._recorder.emit(reference(pod), "Normal", event, text, spare=spare)
+
+    def record_suspect(self, key: str, sentence: str) -> None:
+        """Say on a job that a node may be at fault, which its pods shun."""
+        job = self._store.jobs.get(key)
+        if job is not None:
+            event = names.Event.NODE_SUSPECTED
+            self._recorder.emit(reference(job), "Warning", event, sentence)
 
     def evict(self, pod: PodView, cause: Cause) -> None:
         """Evict or delete the pod for that cause. Without effect while that is being done."""
@@ -385,29 +410,3 @@ def grace(store: Store, pod: PodView) -> int | None:
 
 def _had(count: int) -> Json:
     return {"annotations": {names.GANG_HAD: str(count)}}
-
-
-def record_arrivals(recorder: EventRecorder, job: Job, pods: Sequence[PodView]) -> None:
-    """Say of each pod where it is, of many in one sentence that is about their job.
-
-    As all events about them, it is left out while much is still to be written.
-    """
-    if len(pods) > MOST_APART:
-        order = {name: place for place, name in enumerate(job.pod_names(job.replicas))}
-        first, *_, last = sorted((pod.name for pod in pods), key=lambda n: (order.get(n, -1), n))
-        text = f"Successfully assigned {len(pods)} pods: {first} … {last}"
-        recorder.emit(reference(job), "Normal", names.Event.SCHEDULED, text)
-        return
-    for pod in pods:
-        record_arrival(recorder, pod, spare=True)
-
-
-def record_suspect(recorder: EventRecorder, job: Job, sentence: str) -> None:
-    """Say on the job that a node may be at fault, which its pods shun."""
-    recorder.emit(reference(job), "Warning", names.Event.NODE_SUSPECTED, sentence)
-
-
-def record_arrival(recorder: EventRecorder, pod: PodView, *, spare: bool = False) -> None:
-    """Say on the pod where it is; `spare` as `Recorder.emit` has it."""
-    text = f"Successfully assigned {pod.namespace}/{pod.name} to {pod.node}"
-    recorder.emit(reference(pod), "Normal", names.Event.SCHEDULED, text, spare=spare)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from muster.allocator import assume, tracker
@@ -39,14 +39,15 @@ class GangTracker:
     def __init__(
         self,
         columns: ClusterColumns,
-        kinds: Sequence[Kind],
+        kinds: Sequence[Members],
         effects: Effects,
-        causes: Causes | None = None,
+        count: Callable[[str], None] = lambda _name: None,
     ) -> None:
+        """Begin. `count(name)` counts each error over a gang by its name."""
         self._columns, self._kinds, self._effects = columns, kinds, effects
-        self._causes = causes or Causes(lambda _name: None)
+        self._causes = Causes(count)
         self._memories: dict[str, GangMemory] = {}
-        self._kind_of: dict[str, Kind] = {}
+        self._kind_of: dict[str, Members] = {}
         self._stamps: dict[str, LookStamp] = {}
         """By gang: what has to change before another evaluation may differ from the last one."""
         self._void: dict[str, int] = {}
@@ -66,8 +67,8 @@ class GangTracker:
         """Evaluate all gangs, one per step; yield None where nothing is placed here."""
         living = set[str]()
         for kind in self._kinds:
-            kind.members.begin(settings)
-            for key in kind.members.gangs():
+            kind.begin(settings)
+            for key in kind.gangs():
                 # Anybody may give his pods a controller that is called as a job is.
                 if key not in living:
                     living.add(key)
@@ -82,7 +83,7 @@ class GangTracker:
             self._then.pop(key, None)
             del self._kind_of[key]
 
-    def _input(self, key: str, kind: Kind, now: float) -> GangInput | None:
+    def _input(self, key: str, kind: Members, now: float) -> GangInput | None:
         """Return the gang for this cycle, as it was where nothing can have changed.
 
         Nearly all are so in nearly every cycle.
@@ -94,11 +95,11 @@ class GangTracker:
             return memory.input
         return self.attempt(key, self._look_anew, now, else_=None)
 
-    def _stamp(self, key: str, kind: Kind, now: float) -> LookStamp | None:
+    def _stamp(self, key: str, kind: Members, now: float) -> LookStamp | None:
         memory = self._memories.get(key)
-        return kind.members.stamp(key, now, promised=bool(memory and memory.assumed))
+        return kind.stamp(key, now, promised=bool(memory and memory.assumed))
 
-    def _still(self, key: str, kind: Kind, now: float) -> bool:
+    def _still(self, key: str, kind: Members, now: float) -> bool:
         """Return whether nothing of the gang can have changed since it was evaluated."""
         stamp, memory = self._stamps.get(key), self._memories.get(key)
         if stamp is None or memory is None or now >= memory.due:
@@ -132,7 +133,7 @@ class GangTracker:
         sentence, kind = self._causes.tell(key, error), self._kind_of.get(key)
         if kind is None:
             return
-        uid, blank = kind.members.identity(key)
+        uid, blank = kind.identity(key)
         memory = self._memories.get(key)
         if memory is None or memory.uid != uid:
             self._forget(key)
@@ -146,7 +147,7 @@ class GangTracker:
             return None
         if memory is not None and self._still(key, kind, now):
             return memory.facts
-        return kind.members.facts(key, {} if memory is None else memory.assumed, now)
+        return kind.facts(key, {} if memory is None else memory.assumed, now)
 
     def facts_then(self, key: str) -> GangFacts | None:
         """Return what the last cycle saw of a gang: by its places is what was decided."""
@@ -270,10 +271,10 @@ class GangTracker:
 
     def _find(self, pod: PodView) -> tuple[str, str, GangMemory] | None:
         for kind in self._kinds:
-            key = kind.members.key_of(pod)
+            key = kind.key_of(pod)
             memory = self._memories.get(key)
             if memory is not None and self._kind_of.get(key) is kind:
-                return key, kind.members.place_of(pod), memory
+                return key, kind.place_of(pod), memory
         return None
 
     def _look(self, key: str, now: float) -> GangInput | None:
@@ -301,19 +302,6 @@ class GangTracker:
             assume.apply(self._columns, namespace_of(key), memory.assumed, {})
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of gangs, and where it is written how they stand."""
-
-    members: Members
-    publish: Callable[[str], None]
-    """Have written what is remembered of the gang of that key."""
-    record: Callable[[str, Sequence[PodView]], None]
-    """Record that these pods of a gang have come to their nodes."""
-    suspect: Callable[[str, str], None] = lambda _key, _sentence: None
-    """Record that pods of a gang shun a node."""
-
-
 class Effects:
     """Carries out what is to be done. `wake(at)` asks for a cycle at that time."""
 
@@ -325,7 +313,7 @@ class Effects:
     ) -> None:
         self._binder, self._metrics, self._wake = binder, metrics, wake
 
-    def carry_out(self, key: str, kind: Kind, effects: Iterable[Effect]) -> None:
+    def carry_out(self, key: str, kind: Members, effects: Iterable[Effect]) -> None:
         """Do all of it, in order. Writes go on in the background."""
         for effect in effects:
             match effect:
@@ -334,9 +322,9 @@ class Effects:
                 case tracker.Publish():
                     kind.publish(key)
                 case tracker.Arrived(pods):
-                    kind.record(key, pods)
+                    self._binder.record_arrivals(key, pods)
                 case tracker.Suspect(sentence):
-                    kind.suspect(key, sentence)
+                    self._binder.record_suspect(key, sentence)
                 case tracker.Bind(pod, node, had):
                     self._binder.bind(pod, node, had)
                 case tracker.Stamp(pod, had):

@@ -17,14 +17,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from muster.allocator import binder, tracker
+from muster.allocator import tracker
 from muster.allocator.binder import Binder
-from muster.allocator.cells import Causes, Deferrals, Quarantine, Search, Turns
+from muster.allocator.cells import Deferrals, Quarantine, Search, Turns
 from muster.allocator.decisionlog import DecisionLog
 from muster.allocator.devices import DeviceResources
 from muster.allocator.dryrun import PodTrials
 from muster.allocator.eviction import Evictions, Moves
-from muster.allocator.gangs import Effects, GangTracker, Kind
+from muster.allocator.gangs import Effects, GangTracker
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
 from muster.allocator.metrics import CycleMetrics, Stopwatch
 from muster.allocator.pending import PendingPods
@@ -96,7 +96,7 @@ class Loop:
         """Make the loop. `context`: of a namespace, where the pods of jobs are to be tried."""
         self._store, self._policy = store, policy
         self._settings, self._metrics = settings, metrics
-        self._recorder = recorder = recorder or EventRecorder(kube)
+        recorder = recorder or EventRecorder(kube)
         binder = self._binder = Binder(
             kube, store, metrics, recorder,
             self._not_bound, self._binding, self._refused, self._leaves,
@@ -104,15 +104,13 @@ class Loop:
         self._reservations = Reservations()
         self.queue_status = QueueStatus(kube, store, self._reservations.written)
         self._group_status = GroupStatus(kube, store, recorder)
-        self._jobs = JobMembers(store)
+        self._jobs = JobMembers(store, enqueue)
         self._trials = None if context is None else PodTrials(kube, store, context, self.trigger)
-        kinds = (
-            Kind(self._jobs, enqueue, self._record_of_job, self._suspect_of_job),
-            Kind(PodGroupMembers(store), self._group_status.enqueue, self._record_each),
-        )
+        kinds = self._jobs, PodGroupMembers(store, self._group_status.enqueue)
         effects = Effects(binder, self._metrics, self._wake)
-        causes = Causes(lambda name: self._metrics.unreadable.labels(name).inc())
-        self.gangs = GangTracker(store.columns, kinds, effects, causes)
+        self.gangs = GangTracker(
+            store.columns, kinds, effects, lambda name: metrics.unreadable.labels(name).inc()
+        )
         self._quarantine, self._turns, self._deferrals = Quarantine(), Turns(), Deferrals()
         self._evictions = Evictions(
             self.gangs, store.budgets, self._metrics, self._wake, binder.passes
@@ -519,20 +517,6 @@ class Loop:
         for pod in pods:
             self.gangs.not_evicted(pod, clock.now())
         self.trigger()
-
-    def _record_of_job(self, key: str, pods: Sequence[PodView]) -> None:
-        job = self._store.jobs.get(key)
-        if job is not None:
-            binder.record_arrivals(self._recorder, job, pods)
-
-    def _suspect_of_job(self, key: str, sentence: str) -> None:
-        job = self._store.jobs.get(key)
-        if job is not None:
-            binder.record_suspect(self._recorder, job, sentence)
-
-    def _record_each(self, _key: str, pods: Sequence[PodView]) -> None:
-        for pod in pods:
-            binder.record_arrival(self._recorder, pod)
 
     def _pod_name(self, gang: str, role: str, index: int) -> str:
         facts = self.gangs.facts_then(gang)

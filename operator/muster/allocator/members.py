@@ -99,8 +99,9 @@ class _Kind:
     While nothing of a gang has changed, its facts are the same object.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, publish: Callable[[str], None] = lambda _key: None) -> None:
+        """Begin. `publish(key)` has written what is remembered of the gang of that key."""
+        self._store, self.publish = store, publish
         self._settings = GangSettings(GangRules(frozenset(), ""))
         self._epoch = 0
         """Grows with every change of the settings."""
@@ -240,8 +241,8 @@ class Template:
 class JobMembers(_Kind):
     """Gangs of jobs: their pods are made by this operator, once they have their nodes."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
+    def __init__(self, store: Store, publish: Callable[[str], None] = lambda _key: None) -> None:
+        super().__init__(store, publish)
         self._templates = _Latest[Template]()
         self._keys = _Latest[Keys]()
         self._lacks = _Latest[Mapping[str, int]]()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from muster import frameworks, gang
 from muster.allocator import tracker
-from muster.allocator.gangs import GangTracker, Kind
+from muster.allocator.gangs import GangTracker
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
 from muster.allocator.tracker import Assumed, Wake
 from muster.cluster.gangs import GangRules
@@ -61,12 +61,12 @@ class Watched(GangTracker):
             if key not in self.looked:
                 assert now < memory.due
                 # Not as the tracker knows them: that is what is in question.
-                facts = self._kind_of[key].members.facts(key, memory.assumed, now)
+                facts = self._kind_of[key].facts(key, memory.assumed, now)
                 assert facts is memory.facts, key
         assert self._asked() == asked
 
     def _asked(self):
-        return [set(getattr(kind.members, "asks", ())) for kind in self._kinds]
+        return [set(getattr(kind, "asks", ())) for kind in self._kinds]
 
     def _look(self, key, now):
         self.looked = {*self.looked, key}
@@ -90,9 +90,7 @@ class NoStrangers:
 
 def tracked(store):
     """Return the tracker of all gangs of a store, which does nothing of what is to be done."""
-    members = (JobMembers(store), PodGroupMembers(store))
-    kinds = [Kind(each, lambda _key: None, lambda _key, _pods: None) for each in members]
-    return GangTracker(store.columns, kinds, Recorded())
+    return GangTracker(store.columns, (JobMembers(store), PodGroupMembers(store)), Recorded())
 
 
 def reconcile_all(store, now):
@@ -113,8 +111,7 @@ class Following:
         self.settings = GangSettings(GangRules(frozenset({scheduler}), "default"), hold, expired)
         self.effects = Recorded()
         self.members = members(store)
-        kind = Kind(self.members, lambda _key: None, lambda _key, _pods: None)
-        self.gangs = Watched(store.columns, (kind,), self.effects)
+        self.gangs = Watched(store.columns, (self.members,), self.effects)
         store.arrived = lambda pod: self.gangs.arrived(pod, self.now)
 
     @property
