@@ -9,7 +9,6 @@ from muster.allocator import tracker
 from muster.allocator.lifecycle import Lifecycle, State
 from muster.allocator.tracker import (
     NOT_NOW,
-    Assignment,
     Assumed,
     Bind,
     Departure,
@@ -62,8 +61,7 @@ def pod(name, **fields):
 
 def gives(*pairs):
     """Return a decision that gives pods these nodes."""
-    made = (Assignment(name, f"uid-{name}", node, SHAPE) for name, node in pairs)
-    return Outcome(BLANK, tuple(made))
+    return Outcome(BLANK, {n: Assumed(node, SHAPE, 0.0, f"uid-{n}") for n, node in pairs})
 
 
 def started(facts, now=0.0):

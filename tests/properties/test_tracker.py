@@ -13,7 +13,6 @@ from muster.allocator import assume, members, tracker
 from muster.allocator.lifecycle import Lifecycle, State
 from muster.allocator.members import GangSettings, Template
 from muster.allocator.tracker import (
-    Assignment,
     Assumed,
     Bind,
     Departure,
@@ -247,7 +246,7 @@ class Gang:
         node, facts = ("n2" if self.nodes else f"n{slot % 2 + 1}"), self.seen
         wanted = [facts.task("", index)[0] for index in role.waiting]
         uids = {p: facts.pods[p].uid if p in facts.pods else "" for p in wanted}
-        given_ = tuple(Assignment(p, uids[p], node, SHAPE) for p in wanted)
+        given_ = {p: Assumed(node, SHAPE, 0.0, uids[p]) for p in wanted}
         # A binding that is under way, to a node that has gone since, cannot be sent again.
         under_way = {p for p in wanted if self.is_sent(p, self.memory)}
         step = tracker.accepted(self.memory, self.facts(), Outcome(BLANK, given_), self.now)

@@ -106,27 +106,22 @@ class DecisionLog:
 
     @property
     def pages(self) -> Mapping[str, Callable[[Mapping[str, str]], Coroutine[None, None, str]]]:
-        """What can be asked over HTTP, by path."""
+        """What can be asked over HTTP, by path. Raises BusyError while another is answered."""
 
-        async def alone(answer: Awaitable[str]) -> str:
-            async with self._answering:
-                return await answer
-
-        def free() -> None:
+        async def alone(answer: Callable[[], Awaitable[str]]) -> str:
             # Refused, not queued: an answer takes as much as is kept, and who asks all the time
             # would have one made after the other.
             if self._answering.locked():
                 raise BusyError("somebody else asks at this moment; one at a time")
+            async with self._answering:
+                return await answer()
 
-        async def decisions(query: Mapping[str, str]) -> str:
-            free()
-            return await alone(asyncio.to_thread(self.decisions, query.get("gang", "")))
-
-        async def snapshot(_query: Mapping[str, str]) -> str:
-            free()
-            return await alone(self.snapshot())
-
-        return {"/debug/decisions": decisions, "/debug/snapshot": snapshot}
+        return {
+            "/debug/decisions": lambda query: alone(
+                lambda: asyncio.to_thread(self.decisions, query.get("gang", ""))
+            ),
+            "/debug/snapshot": lambda _query: alone(self.snapshot),
+        }
 
     def _is_news(self, decision: Decision) -> bool:
         verdict = decision.verdict

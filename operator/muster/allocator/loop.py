@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from muster.allocator import tracker
@@ -364,26 +365,23 @@ class Loop:
         return seen, snapshot, decisions
 
     def _carry_out(self, decisions: Sequence[Decision], now: float, seen: int) -> None:
-        period = self._settings().schedule_period
         pace = max(FRESH_FOR, self._waiting / NEWS_PER_SECOND)
         moved = set[str]()
         for decision in decisions:
-
-            def carry_out(_key: str, at: float, decision: Decision = decision) -> None:
-                self._carry_out_one(decision, at, seen, moved, (period, pace))
-
+            carry_out = partial(self._carry_out_one, decision, seen, moved, pace)
             self.gangs.attempt(decision.gang, carry_out, now, else_=None)
 
     def _carry_out_one(
         self,
         decision: Decision,
-        now: float,
         seen: int,
         moved: set[str],
-        times: tuple[float, float],
+        pace: float,
+        _key: str,
+        now: float,
     ) -> None:
-        period, pace = times
         if decision.evictions:
+            period = self._settings().schedule_period
             if not self._may_start(decision, now):
                 self._wake(now + period)
                 return

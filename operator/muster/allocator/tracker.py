@@ -1273,23 +1273,13 @@ def _paused(retries: Mapping[str, Retry], place: str, now: float) -> Mapping[str
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
-    """A pod and the node that it is to have."""
-
-    place: str
-    uid: str
-    """Of the pod that was seen there; empty: none was."""
-    node: str
-    shape: PodShape
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """What the scheduler decided about one gang, by place."""
 
     verdict: Verdict
     """Without its time."""
-    assignments: tuple[Assignment, ...] = ()
+    assignments: Mapping[str, Assumed] = field(default_factory=dict)
+    """Place -> the node for the pod that was seen there."""
     nominations: Mapping[str, str] = field(default_factory=dict)
     """Place -> the node that is kept for it."""
 
@@ -1302,11 +1292,11 @@ def outcome(facts: GangFacts, decision: Decision) -> Outcome:
     said = of_gang(blank.pod_group, blank.scheduler, decision.verdict)
     return Outcome(
         discreet(said, decision.gang) if facts.discreet else said,
-        tuple(
-            Assignment(task[0], uids.get(task[0], ""), node, task[1])
+        {
+            task[0]: Assumed(node, task[1], 0.0, uids.get(task[0], ""))
             for task, node in found
             if task is not None
-        ),
+        },
         facts.nodes(decision.nominations),
     )
 
@@ -1361,13 +1351,13 @@ def _tell(turn: _Turn, eta: float | None) -> None:
     turn.remember(told=told, slips=slips, due=due)
 
 
-def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
+def _assume(turn: _Turn, assignments: Mapping[str, Assumed]) -> bool:
     """Give pods their nodes; say whether that could be done for all of them."""
     memory, facts, now = turn.memory, turn.facts, turn.now
     made, waited = {}, []
     avoided: dict[str, int] = {}
-    for it in assignments:
-        pod = facts.pods.get(it.place)
+    for place, it in assignments.items():
+        pod = facts.pods.get(place)
         # Half of the gang would be bound: nobody makes the pod that is missing again.
         if not facts.remade and (pod is None or pod.uid != it.uid or not is_to_be_placed(pod)):
             return False
@@ -1377,8 +1367,8 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
         # All pods of a job's place are made here and of the template that was placed: any will do.
         uid = it.uid if not facts.remade else ""
         after = pod.uid if pod is not None and not _stays(pod) else ""
-        made[it.place] = Assumed(it.node, it.shape, now, uid, after)
-        before = memory.previous.get(it.place, it.node)
+        made[place] = Assumed(it.node, it.shape, now, uid, after)
+        before = memory.previous.get(place, it.node)
         if before != it.node and before in facts.suspects:
             avoided[before] = avoided.get(before, 0) + 1
         wanted = now if memory.started else facts.begins

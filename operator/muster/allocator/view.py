@@ -75,15 +75,12 @@ def make(
         else {"at": snapshot.now},
         "nodes": _nodes(snapshot, drawn),
         "gangs": {
-            gang.key: _as_reported(
-                _gang(
-                    snapshot,
-                    gang,
-                    decisions.get(gang.key),
-                    foretold,
-                    before["gangs"].get(gang.key),
-                ),
+            gang.key: _gang(snapshot, gang)
+            | _stands(
+                decisions.get(gang.key),
                 reported.get(gang.key),
+                foretold,
+                before["gangs"].get(gang.key, {}),
             )
             | _room(snapshot, decisions.get(gang.key), drawn)
             for gang in snapshot.gangs
@@ -194,13 +191,7 @@ def ranges(indices: Iterable[int]) -> str:
 # Gangs.
 
 
-def _gang(
-    snapshot: Snapshot,
-    gang: Gang,
-    decision: Decision | None,
-    foretold: Mapping[str, float],
-    before: Mapping[str, Any] | None,
-) -> Json:
+def _gang(snapshot: Snapshot, gang: Gang) -> Json:
     document: Json = {
         "queue": gang.queue,
         "created": math.floor(gang.created),
@@ -208,7 +199,6 @@ def _gang(
         "ready": gang.ready,
         "asks": _asks(snapshot, gang),
         "roles": [[p.role, p.total, len(p.held) + p.succeeded] for p in gang.pod_sets],
-        "state": str(GangPhase.RUNNING if decision is None else decision.verdict.state),
     }
     if gang.priority_class or gang.priority:
         document["priority"] = gang.priority_class or str(gang.priority)
@@ -218,25 +208,38 @@ def _gang(
             document["ends"] = math.floor(ends)
     elif gang.duration < UNLIMITED:
         document["lasts"] = math.floor(gang.duration)
-    if decision is not None:
-        document |= {k: v for k, v in _waits(decision, foretold, before or {}).items() if v}
     return document
 
 
-def _as_reported(document: Json, verdict: Reported | None) -> Json:
-    """Return the document with the verdict that the job's status reports, if there is one.
+def _stands(
+    decision: Decision | None,
+    reported: Reported | None,
+    foretold: Mapping[str, float],
+    before: Mapping[str, Any],
+) -> Json:
+    """Return where a gang stands and why, by the verdict that its job's status reports, if any.
 
-    Of a decision that differs nothing is left.
+    Of a decision that differs nothing is told.
     """
-    if verdict is None or not verdict.state:
-        return document
-    agrees = (document["state"], document.get("reason", "")) == (verdict.state, verdict.reason)
-    kept = {k: v for k, v in document.items() if agrees or k not in _DECIDED}
-    told = {**_told(verdict), "short": kept.get("short") or list(verdict.shortage)}
-    if verdict.eta is not None:
-        told |= {"eta": math.floor(verdict.eta), "promised": True}
-    shown = {k: v for k, v in kept.items() if k not in told}
-    return shown | {"state": verdict.state} | {k: v for k, v in told.items() if v}
+    ruling = None if decision is None else of_gang("", "", decision.verdict)
+    verdict = reported if reported is not None and reported.state else ruling
+    if verdict is None:
+        return {"state": str(GangPhase.RUNNING)}
+    found: Json = {
+        "reason": verdict.reason,
+        "message": verdict.message,
+        "summary": verdict.summary,
+        "position": verdict.position,
+        "behind": list(verdict.blocked_by),
+        "lacks": dict(verdict.shortage),
+        "short": list(verdict.shortage),
+    }
+    agrees = ruling and (ruling.state, ruling.reason) == (verdict.state, verdict.reason)
+    if decision is not None and agrees:
+        found |= {k: v for k, v in _decided(decision, foretold, before).items() if v}
+    if verdict.eta is not None and verdict is not ruling:
+        found |= {"eta": math.floor(verdict.eta), "promised": True}
+    return {"state": verdict.state} | {k: v for k, v in found.items() if v}
 
 
 def _asks(snapshot: Snapshot, gang: Gang) -> Mapping[str, str]:
@@ -249,39 +252,20 @@ def _asks(snapshot: Snapshot, gang: Gang) -> Mapping[str, str]:
     return {name: quantity.format(name, amount) for name, amount in sorted(total.items())}
 
 
-_DECIDED: Final = (
-    "reason", "message", "summary", "position", "eta", "promised", "behind", "short", "lacks",
-    "ruledOut", "helps",
-)  # fmt: skip
-"""What `_waits` returns."""
-
-
-def _waits(
+def _decided(
     decision: Decision, foretold: Mapping[str, float], before: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return why a gang is not whole, as far as there is anything to say."""
+    """Return what a decision says beside its verdict."""
     verdict = decision.verdict
     start = foretold.get(decision.gang) if verdict.eta is None else verdict.eta
     if start is not None and abs(start - before.get("eta", -math.inf)) <= ETA_SLACK:
         start = before["eta"]
     return {
-        **_told(of_gang("", "", verdict)),
         "eta": None if start is None else math.floor(start),
         "promised": verdict.eta is not None,
         "short": short(verdict.shortage, verdict.ruled_out),
         "ruledOut": dict(verdict.ruled_out),
         "helps": list(_helps(decision)),
-    }
-
-
-def _told(verdict: Reported) -> Json:
-    return {
-        "reason": verdict.reason,
-        "message": verdict.message,
-        "summary": verdict.summary,
-        "position": verdict.position,
-        "behind": list(verdict.blocked_by),
-        "lacks": dict(verdict.shortage),
     }
 
 

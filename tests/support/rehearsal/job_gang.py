@@ -4,7 +4,7 @@
 from muster import gang
 from muster.allocator import tracker
 from muster.allocator.members import JobMembers
-from muster.allocator.tracker import Assignment, Evict, Outcome
+from muster.allocator.tracker import Assumed, Evict, Outcome
 from muster.api import edge, names
 from muster.frameworks import FRAMEWORKS
 from muster.store.store import Callbacks, Store
@@ -135,9 +135,7 @@ class JobStory(Shown):
         """Give pods their nodes, as a cycle does."""
         facts = self.following.gangs.facts(KEY, self.now)
         shape = facts.tasks[0].shape
-        found = tuple(
-            Assignment(place, facts.pods[place].uid, node, shape) for place, node in nodes.items()
-        )
+        found = {p: Assumed(n, shape, 0.0, facts.pods[p].uid) for p, n in nodes.items()}
         step = tracker.accepted(self.memory, facts, Outcome(facts.blank, found), self.now)
         self.following.gangs.take(KEY, step)
 
