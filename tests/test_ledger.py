@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6647,
+    "allocator": 6578,
     "api": 3172,
     "cluster": 6669,
     "commands": 5680,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2312,
     "scheduler": 11049,
     "store": 3348,
-    "tests": 69401,
+    "tests": 69396,
     "tools": 3530,
 }
 

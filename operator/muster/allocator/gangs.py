@@ -250,11 +250,7 @@ class GangTracker:
         found = self._find(pod)
         if found is not None:
             key, place, memory = found
-
-            def note(key: str, at: float) -> None:
-                self.remember(key, tracker.not_bound(memory, place, pod.uid, at), (place,))
-
-            self.attempt(key, note, now, else_=None)
+            self.remember(key, tracker.not_bound(memory, place, pod.uid, now), (place,))
 
     def not_evicted(self, pod: PodView, now: float) -> None:
         """Record that the API server refuses to evict a pod."""

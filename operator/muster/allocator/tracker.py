@@ -66,9 +66,6 @@ REPEAT: Final = 2.0
 GATHERING: Final = 0.5
 """Seconds without a new pod after which it is published why a gang waits: others make their pods
 one by one."""
-COMING: Final = 1.0
-"""Seconds for which nobody looks at a gang only since some of its pods have come, while others
-are still to come."""
 FRESH_FOR: Final = 1.0
 """Seconds for which other numbers for the same reason are not published."""
 SLIPS: Final = 2
@@ -533,7 +530,9 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
     _drop_void(turn)
     _lapse(turn)
     hold_until, barred = _judge(turn)
-    _make_input(turn, hold_until, barred=barred)
+    # The snapshot keeps what it made of each gang by the identity of this object, so that a cycle
+    # costs what has changed and not what there is.
+    turn.remember(input=_input(turn, hold_until, barred=barred) if facts.tasks else None)
     _bind(turn)
     _evict(turn)
     _explain(turn, barred=barred)
@@ -595,10 +594,6 @@ def _releases(turn: _Turn, hold_until: float) -> bool:
 def _prune(turn: _Turn) -> None:
     """Forget what was done to pods that are gone, and what was known of places not wanted."""
     memory, facts = turn.memory, turn.facts
-    # The pods are those of the last look: going through them again would be the larger part of a
-    # step that a timer asked for.
-    if memory.facts is not None and facts.pods is memory.facts.pods:
-        return
     if not facts.remade:
         growing = len(facts.pods) > memory.size
         until = turn.now + GATHERING if growing else memory.growing_until
@@ -894,16 +889,6 @@ def _bar(turn: _Turn, hold_until: float | None) -> bool:
     return True
 
 
-def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
-    """Keep the input of the gang as the same object, unless it changed.
-
-    The snapshot keeps what it made of each gang by that identity, so that a cycle costs what has
-    changed and not what there is.
-    """
-    there = bool(turn.facts.tasks)
-    turn.remember(input=_input(turn, hold_until, barred=barred) if there else None)
-
-
 def _plan(turn: _Turn, *, mends: bool) -> Plan:
     """Return the plan for the pods of the gang; wake when a retry or a back-off ends."""
     memory, facts = turn.memory, turn.facts
@@ -1165,7 +1150,6 @@ def unreadable(memory: GangMemory, blank: Verdict, sentence: str, now: float) ->
 def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMemory:
     """Take in that a pod has a node: it is where it was sent, or was turned away there."""
     changes: dict[str, Any] = {}
-    due = 0.0
     if pod.uid in memory.binding:
         changes["binding"] = memory.binding - {pod.uid}
     if pod.uid in memory.marked:
@@ -1178,8 +1162,6 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
         if comes:
             changes["assumed"] = _without(memory.assumed, place)
             changes["came_at"] = now
-            if changes["assumed"] and _is_one_of_many(memory, place, pod):
-                due = min(memory.due, now + COMING)
         if comes or pod.uid in memory.binding:
             changes["arrivals"] = (*memory.arrivals, pod)
         if not pod.deleting and memory.previous.get(place) != pod.node:
@@ -1189,7 +1171,7 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
         # runs for a while, and is not to come back before its time.
         if runs and place in memory.retries and place not in memory.leaving:
             changes["retries"] = _without(memory.retries, place)
-    return replace(memory, due=due, **changes) if changes else memory
+    return replace(memory, due=0.0, **changes) if changes else memory
 
 
 def _rejected(memory: GangMemory, place: str, pod: PodView, now: float) -> dict[str, Any]:
@@ -1207,20 +1189,6 @@ def _rejected(memory: GangMemory, place: str, pod: PodView, now: float) -> dict[
         "previous": _without(memory.previous, place),
         "retries": _paused(memory.retries, place, now),
     }
-
-
-def _is_one_of_many(memory: GangMemory, place: str, pod: PodView) -> bool:
-    """Say whether it makes no difference to a gang that a pod has come, as long as others are to.
-
-    To one that was whole it may: it need not wait for these to be so again, and its hold is over.
-    One that has grown asks for something else once it has what it was let in with. And a quota
-    counts pods by whether they are there.
-    """
-    facts = memory.facts
-    if facts is None or facts.charged or _growth(memory, facts):
-        return False
-    starts = not memory.was_whole and memory.lifecycle.missing_since is None
-    return starts and pod.node == memory.assumed[place].node and not pod.deleting
 
 
 def not_bound(memory: GangMemory, place: str, uid: str, now: float) -> GangMemory:
