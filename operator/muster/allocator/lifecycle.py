@@ -8,10 +8,10 @@ since the epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final
 
 
 class State(Enum):
@@ -65,30 +65,19 @@ class Members:
         return self.ready + self.assumed >= self.minimum
 
 
-class Transition(NamedTuple):
-    """A row of the table."""
-
-    states: frozenset[State]
-    condition: Callable[[Members], bool]
-    to: State
-
-
-def _row(*states: State, when: Callable[[Members], bool], to: State) -> Transition:
-    return Transition(frozenset(states), when, to)
-
-
 _WAITING, _STARTING, _RUNNING, _DEGRADED, _RELEASING = State
 
-TRANSITIONS: Final = (
-    _row(_RELEASING, when=lambda m: m.removed, to=_WAITING),
+TRANSITIONS: Final[tuple[tuple[Collection[State], Callable[[Members], bool], State], ...]] = (
+    ({_RELEASING}, lambda m: m.removed, _WAITING),
     # Another controller's new pods need not replace those that were removed.
-    _row(_RUNNING, _DEGRADED, when=lambda m: not (m.has_node or m.recreated), to=_WAITING),
-    _row(_STARTING, when=lambda m: not (m.has_node or m.assumed), to=_WAITING),
-    _row(_WAITING, when=lambda m: m.has_node or m.assumed > 0, to=_STARTING),
-    _row(_STARTING, when=lambda m: m.complete, to=_RUNNING),
-    _row(_DEGRADED, when=lambda m: not m.missing, to=_RUNNING),
-    _row(_RUNNING, when=lambda m: m.missing, to=_DEGRADED),
+    ({_RUNNING, _DEGRADED}, lambda m: not (m.has_node or m.recreated), _WAITING),
+    ({_STARTING}, lambda m: not (m.has_node or m.assumed), _WAITING),
+    ({_WAITING}, lambda m: m.has_node or m.assumed > 0, _STARTING),
+    ({_STARTING}, lambda m: m.complete, _RUNNING),
+    ({_DEGRADED}, lambda m: not m.missing, _RUNNING),
+    ({_RUNNING}, lambda m: m.missing, _DEGRADED),
 )
+"""(states in which the row applies, its condition, the next state)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +109,8 @@ class Lifecycle:
 
 
 def _next(state: State, members: Members) -> State:
-    rows = (row for row in TRANSITIONS if state in row.states and row.condition(members))
-    return next((row.to for row in rows), state)
+    rows = (to for states, applies, to in TRANSITIONS if state in states and applies(members))
+    return next(rows, state)
 
 
 NEW: Final = Lifecycle()

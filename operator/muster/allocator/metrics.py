@@ -71,69 +71,38 @@ class CycleMetrics(Collector):
         self._preemptions = self._victims = 0
         self._overfull: Mapping[str, frozenset[str]] = {}
         """Resource -> the nodes that have less of it than their pods ask for."""
-        self._make_old()
-        self.gang_wait = self._histogram(
-            "muster_gang_wait_seconds", "From a gang's creation to the last of its bindings."
+        latency = self._latency
+        text = "One cycle, from looking at the cluster to handing on what was decided."
+        self.whole = latency("e2e", "milliseconds", text)
+        text = "What a plugin took to open its sessions in one cycle."
+        self._plugins = latency("plugin", "microseconds", text, "plugin", "OnSession")
+        text = "What an action took in one cycle."
+        self._actions = latency("action", "microseconds", text, "action")
+        text = "From a pod's creation to the choice of its node."
+        self._tasks = latency("task", "microseconds", text)
+        text, results = (
+            "Attempts to place pods, by how they ended.",
+            (SCHEDULED, UNSCHEDULABLE, ERROR),
         )
+        self._attempts = self._counter("volcano_schedule_attempts", text, "result", *results)
+        text = "From a gang's creation to the last of its bindings."
+        self.gang_wait = self._histogram("muster_gang_wait_seconds", text)
         self.cycle = self._histogram("muster_cycle_seconds", "One scheduling cycle.")
         self.snapshot = self._histogram("muster_snapshot_seconds", "Making one snapshot.")
-        # There with 0 from the start: a series that begins with its first event shows no rate of
-        # it.
-        self.binds = self._counter("muster_binds", "Bindings of existing pods.", "result")
-        for result in (BOUND, ERROR):
-            self.binds.labels(result)
-        self.evictions = self._counter(
-            "muster_evictions", "Pods that made room for others.", "action"
-        )
+        text = "Bindings of existing pods."
+        self.binds = self._counter("muster_binds", text, "result", BOUND, ERROR)
         evicting = [name for name, action in ACTIONS.items() if action.evicts or action.moves]
-        for name in (*evicting, RELEASE.reason):
-            self.evictions.labels(name)
-        self.unreadable = self._counter(
-            "muster_gangs_unreadable",
-            "Looks at a gang that failed, as it is not understood.",
-            "reason",
-        )
-        self.holds = self._gauge(
-            "muster_holds_active", "Gangs whose missing members have a protected slot."
-        )
-        self.reservations = self._gauge(
-            "muster_reservations_active", "Gangs for which room is kept until they fit."
-        )
-        self.misled = self._gauge(
-            "muster_gangs_misled", "Gangs that wait and were told times that were not kept."
-        )
+        actions, text = (*evicting, RELEASE.reason), "Pods that made room for others."
+        self.evictions = self._counter("muster_evictions", text, "action", *actions)
+        text = "Looks at a gang that failed, as it is not understood."
+        self.unreadable = self._counter("muster_gangs_unreadable", text, "reason")
+        text = "Gangs whose missing members have a protected slot."
+        self.holds = Gauge("muster_holds_active", text, registry=registry)
+        text = "Gangs for which room is kept until they fit."
+        self.reservations = Gauge("muster_reservations_active", text, registry=registry)
+        text = "Gangs that wait and were told times that were not kept."
+        self.misled = Gauge("muster_gangs_misled", text, registry=registry)
         registry.register(self)
-
-    def _make_old(self) -> None:
-        prefix, suffix = "volcano_", "_scheduling_latency"
-        self.whole = self._histogram(
-            f"{prefix}e2e{suffix}_milliseconds",
-            "One cycle, from looking at the cluster to handing on what was decided.",
-            LATENCIES,
-        )
-        self._plugins = self._histogram(
-            f"{prefix}plugin{suffix}_microseconds",
-            "What a plugin took to open its sessions in one cycle.",
-            LATENCIES,
-            "plugin",
-            "OnSession",
-        )
-        self._actions = self._histogram(
-            f"{prefix}action{suffix}_microseconds",
-            "What an action took in one cycle.",
-            LATENCIES,
-            "action",
-        )
-        self._tasks = self._histogram(
-            f"{prefix}task{suffix}_microseconds",
-            "From a pod's creation to the choice of its node.",
-            LATENCIES,
-        )
-        self._attempts = self._counter(
-            f"{prefix}schedule_attempts", "Attempts to place pods, by how they ended.", "result"
-        )
-        for result in (SCHEDULED, UNSCHEDULABLE, ERROR):
-            self._attempts.labels(result)
 
     # What happens.
 
@@ -245,16 +214,22 @@ class CycleMetrics(Collector):
             ]
             yield _family(f"muster_queue_{name}", text, rows, ["queue", "resource"])
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self._registry)
+    def _counter(self, name: str, text: str, label: str, *values: str) -> Counter:
+        """Return a new counter by a label, whose known `values` begin with 0.
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(name, text, registry=self._registry)
+        A series that begins with its first event shows no rate of it.
+        """
+        made = Counter(name, text, [label], registry=self._registry)
+        for value in values:
+            made.labels(value)
+        return made
 
-    def _histogram(
-        self, name: str, text: str, buckets: tuple[float, ...] = SECONDS, *labels: str
-    ) -> Histogram:
-        return Histogram(name, text, labels, buckets=buckets, registry=self._registry)
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(name, text, buckets=SECONDS, registry=self._registry)
+
+    def _latency(self, part: str, unit: str, text: str, *labels: str) -> Histogram:
+        name = f"volcano_{part}_scheduling_latency_{unit}"
+        return Histogram(name, text, labels, buckets=LATENCIES, registry=self._registry)
 
 
 def _lacking(decision: Decision) -> int:

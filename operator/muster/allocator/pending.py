@@ -36,39 +36,20 @@ class PendingPods:
 
         `decisions`: what was decided in a cycle; `budget`: how many pods may stand without a node.
         """
-        everyone = [key for key, _ in self._gangs]
-        waiting = [d for d in decisions if not d.placements]
-        found = ((d.gang, self._gangs.memory(d.gang)) for d in waiting)
-        gangs = {key: it for key, it in found if it and it.facts and it.facts.remade}
-        if not gangs:
+        jobs = {key: it for key, it in self._gangs if it.facts is not None and it.facts.remade}
+        waiting = [d for d in decisions if not d.placements and d.gang in jobs]
+        if not waiting:
             return
         last = len(waiting) + 1
         ordered = sorted(waiting, key=lambda d: d.verdict.position or last)
         # All that stand without a node count, also those that are being bound and those of jobs
         # that changed during the cycle and are not among the waiting ones.
-        shown = {key: self._gangs.attempt(key, self._count, now, else_=0) for key in everyone}
-        charged = {key: namespace_of(key) for key, memory in gangs.items() if memory.absent}
-        keys = list(showable((d for d in ordered if d.gang in gangs), charged))
-        wishes = self._wishes(keys, gangs, now)
+        shown = {key: _count(memory) for key, memory in jobs.items()}
+        charged = {d.gang: namespace_of(d.gang) for d in ordered if jobs[d.gang].absent}
+        keys = list(showable(ordered, charged))
+        wishes = self._wishes(keys, jobs, now)
         for key, places in shows(wishes, shown, budget, next(iter(keys), "")).items():
-            self._gangs.take(key, tracker.shows(gangs[key], places))
-
-    def _count(self, key: str, _now: float) -> int:
-        """Return how many pods wait for a node of ours, or are about to."""
-        memory = self._gangs.memory(key)
-        if memory is None or memory.facts is None or not memory.facts.remade:
-            return 0
-        if not (memory.unbound or memory.binding):
-            return 0
-        pods, sets = memory.facts.pods, memory.facts.tasks
-        return sum(
-            not (pods[place].node or pods[place].terminal)
-            if place in pods
-            else place in memory.unbound
-            for some in sets
-            if not some.gated
-            for place in some.places.values()
-        )
+            self._gangs.take(key, tracker.shows(jobs[key], places))
 
     def _wishes(
         self, keys: Iterable[str], gangs: Mapping[str, GangMemory], now: float
@@ -90,6 +71,20 @@ class PendingPods:
         shown = {*facts.pods, *memory.assumed, *memory.unbound}
         sets = memory.facts.tasks if memory.facts is not None else ()
         return [p for some in sets for p in some.places.values() if p not in shown]
+
+
+def _count(memory: GangMemory) -> int:
+    """Return how many pods of a gang wait for a node of ours, or are about to."""
+    facts, unbound = memory.facts, memory.unbound
+    if facts is None or not (unbound or memory.binding):
+        return 0
+    pods = facts.pods
+    return sum(
+        not (pods[place].node or pods[place].terminal) if place in pods else place in unbound
+        for some in facts.tasks
+        if not some.gated
+        for place in some.places.values()
+    )
 
 
 def showable(decisions: Iterable[Decision], charged: Mapping[str, str]) -> Iterator[str]:
