@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6578,
+    "allocator": 6544,
     "api": 3172,
-    "cluster": 6669,
+    "cluster": 6662,
     "commands": 5680,
     "controller": 4360,
     "dashboard": 614,
     "frameworks": 3002,
     "gang": 1585,
-    "kube": 3642,
+    "kube": 3648,
     "local": 3289,
     "muster": 1154,
-    "runtime": 2312,
+    "runtime": 2260,
     "scheduler": 11049,
-    "store": 3348,
-    "tests": 69396,
+    "store": 3316,
+    "tests": 69411,
     "tools": 3530,
 }
 

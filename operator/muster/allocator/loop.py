@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -71,15 +70,6 @@ NEWS_PER_SECOND = 25
 together make so many writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoopSettings:
-    """How the allocator runs; seconds."""
-
-    gangs: GangSettings
-    schedule_period: float = 1.0
-    pending_pods_budget: int = 500
-
-
 class Loop:
     """Runs scheduling cycles when something changed. All methods belong to the event loop."""
 
@@ -88,7 +78,7 @@ class Loop:
         kube: Kube,
         store: Store,
         policy: Callable[[], Policy],
-        settings: Callable[[], LoopSettings],
+        settings: Callable[[], GangSettings],
         metrics: CycleMetrics,
         enqueue: Callable[[str], None],
         recorder: EventRecorder | None = None,
@@ -224,14 +214,14 @@ class Loop:
         # Each gang and each limit says in every cycle when it is due, so that one timer stands for
         # all, and what is over leaves none behind.
         self._next = math.inf
-        inputs, now = await self._evaluate(settings.gangs)
+        inputs, now = await self._evaluate(settings)
         if self._trials is not None and self._jobs.asks:
             await self._trials.look(list(self._jobs.asks.values()))
             # Anything may have changed while that was awaited; a second look costs little where
             # nothing has.
-            inputs, now = await self._evaluate(settings.gangs)
+            inputs, now = await self._evaluate(settings)
         if await self._prepare(inputs):
-            inputs, now = await self._evaluate(settings.gangs)
+            inputs, now = await self._evaluate(settings)
         columns, policy = self._store.columns, self._policy()
         changed, self._news = self._news, False
         found = self._quarantine.pass_by(inputs, now)
@@ -246,7 +236,7 @@ class Loop:
         self._waiting = len(decisions)
         self.seen = Seen(snapshot, decisions)
         self.onlooker(snapshot)
-        queues = settings.gangs.rules.queues(self._store.queues)
+        queues = settings.rules.queues(self._store.queues)
         self.queue_status.cycle(snapshot, decisions, queues, self._usage.documents(now))
         self._carry_out(decisions, now, seen)
         # Behind the pods: only one that has come to its node says where its volume is to be.
@@ -288,7 +278,7 @@ class Loop:
         After a start that is all there is: done at once it would hold up whatever else the
         process does, its lease included.
         """
-        columns, rules = self._store.columns, self._settings().gangs.rules
+        columns, rules = self._store.columns, self._settings().rules
         fresh: Sequence[GangInput] = ()
         # Whose fault an error is the cycle finds out.
         with contextlib.suppress(Exception):
@@ -333,7 +323,7 @@ class Loop:
 
         Gangs over which that fails are left out, and told so.
         """
-        rules, columns = self._settings().gangs.rules, self._store.columns
+        rules, columns = self._settings().rules, self._store.columns
         queues = self._reservations.limited(rules.queues(self._store.queues), now)
         queues = self._usage.counted(queues, now, policy.half_life)
 

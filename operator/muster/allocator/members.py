@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class GangSettings:
-    """What is the same for all gangs."""
+    """What is the same for all gangs; seconds."""
 
     rules: GangRules
     member_hold: float = PATIENCE
@@ -53,6 +53,8 @@ class GangSettings:
     """`keep`, `restart` or `release`."""
     hide_others: bool = False
     """Gangs are not told the names of other namespaces' gangs."""
+    schedule_period: float = 1.0
+    pending_pods_budget: int = 500
 
 
 LookStamp = tuple[object, ...]
@@ -124,16 +126,6 @@ class _Kind:
         if self._store.collections[names.RUNTIME_CLASS].complete:
             self._store.quotas.know_runtimes()
         self._stranded = frozenset(map(self.key_of, self._store.stranded()))
-
-    @property
-    def _common(self) -> tuple[int, ...]:
-        store = self._store
-        return (
-            self._epoch,
-            store.quotas.version,
-            store.budgets.changes,
-            store.columns.population,
-        )
 
     def _lost(
         self, key: str, job: Job | None, pods: Callable[[], Mapping[str, PodView]], now: float
@@ -311,7 +303,7 @@ class JobMembers(_Kind):
             store.jobs.news(key),
             # To a gang that has all its pods, or is to have none, it makes no difference.
             promised and (store.jobs.is_creating(key), store.columns.alterations),
-            self._common,
+            (self._epoch, store.quotas.version, store.budgets.changes, store.columns.population),
             store.dry_runs.changes(space),
             store.suspects.nodes(space, now),
             store.away.outages.last_ended,

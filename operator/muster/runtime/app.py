@@ -21,7 +21,7 @@ from pathlib import Path
 
 from muster import frameworks
 from muster.allocator import policyfile
-from muster.allocator.loop import Loop, LoopSettings
+from muster.allocator.loop import Loop
 from muster.allocator.members import GangSettings
 from muster.api import names
 from muster.api.model import Json, Unreadable
@@ -422,15 +422,16 @@ class Operator:
             group_api_version=api.api_version if api else "",
         )
 
-    def _loop_settings(self) -> LoopSettings:
+    def _loop_settings(self) -> GangSettings:
         settings = self.settings
-        gangs = GangSettings(
+        return GangSettings(
             GangRules.of(settings, self.store.classes),
             settings.member_hold,
             settings.on_hold_expired,
             settings.hide_other_namespaces,
+            settings.schedule_period,
+            settings.pending_pods_budget,
         )
-        return LoopSettings(gangs, settings.schedule_period, settings.pending_pods_budget)
 
     def _unready(self) -> str:
         if self.store.groups.missing:

@@ -7,7 +7,7 @@ import math
 import time
 
 from muster import gang
-from muster.allocator.loop import Loop, LoopSettings
+from muster.allocator.loop import Loop
 from muster.allocator.members import GangSettings
 from muster.api import edge
 from muster.cluster.gangs import GangRules
@@ -64,7 +64,7 @@ class Looping(Shown):
         rules = GangRules(
             frozenset({"muster"}), "default", self.priorities, reservation_after=self.patience
         )
-        return LoopSettings(GangSettings(rules))
+        return GangSettings(rules)
 
     def _policy(self):
         while self.meanwhile:

@@ -18,7 +18,7 @@ from unittest import mock
 import aiohttp
 
 from muster import gang
-from muster.allocator.loop import Loop, LoopSettings
+from muster.allocator.loop import Loop
 from muster.allocator.members import GangSettings
 from muster.api import edge, names
 from muster.api.quantity import parse
@@ -642,8 +642,7 @@ class Process:
         def settings():
             classes = self.store.priorities
             rules_ = GangRules(frozenset({"muster"}), "default", classes)
-            gangs = GangSettings(rules_, hold, expired)
-            return LoopSettings(gangs, schedule_period=0.1)
+            return GangSettings(rules_, hold, expired, schedule_period=0.1)
 
         self.loop = Loop(
             kube, self.store, lambda: rules, settings, metrics.cycles, self._publish, recorder
