@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6544,
+    "allocator": 6534,
     "api": 3172,
     "cluster": 6662,
     "commands": 5680,
@@ -27,9 +27,9 @@ LEDGER = {
     "kube": 3648,
     "local": 3289,
     "muster": 1154,
-    "runtime": 2260,
+    "runtime": 2258,
     "scheduler": 11049,
-    "store": 3316,
+    "store": 3320,
     "tests": 69411,
     "tools": 3530,
 }

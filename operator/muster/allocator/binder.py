@@ -194,16 +194,9 @@ class Binder:
 
     async def _serve(self, path: str, exactly: Exactly, body: Json, key: str) -> None:
         try:
-            stored = await self._kube.patch(path, exactly, body, PriorityLevel.PLACEMENT)
+            self._store.put(await self._kube.patch(path, exactly, body, PriorityLevel.PLACEMENT))
         except NOT_WRITTEN as error:
             log.warning("claim %s did not get its volume: %s", key, error)
-        else:
-            self._take(stored)
-
-    def _take(self, stored: Json | None) -> None:
-        """Take in an object as the server returned it; the watch tells that one is gone."""
-        if stored is not None:
-            self._store.put(stored)
 
     async def _bind(self, pod: PodView, node: str, had: int) -> None:
         try:
@@ -279,7 +272,7 @@ class Binder:
         # The status is what a scheduler may write, and the server takes metadata with it.
         path, urgency = PODS.path(pod.namespace, pod.name, "status"), PriorityLevel.STATUS
         try:
-            self._take(await self._kube.patch(path, exactly, body, urgency, STRATEGIC_PATCH))
+            self._store.put(await self._kube.patch(path, exactly, body, urgency, STRATEGIC_PATCH))
         except NOT_WRITTEN as error:
             log.info("pod %s/%s %s: %s", pod.namespace, pod.name, otherwise, error)
             # Of thousands of pods a role that is missing would be asked for all the time.

@@ -108,14 +108,11 @@ class QueueStatus:
             return
         path, urgency = QUEUES.path("", name), PriorityLevel.STATUS
         try:
-            document = await self._kube.patch(path, Exactly(uid), {"status": patch}, urgency)
+            self._store.put(await self._kube.patch(path, Exactly(uid), {"status": patch}, urgency))
         except NOT_WRITTEN as error:
             log.info("the status of queue %s was not written: %s", name, error)
             # The next cycle tries again, and if there is none, this.
             asyncio.get_running_loop().call_later(pause_after(error), self._news.set)
-        else:
-            if document is not None:
-                self._store.put(document)
 
 
 def pause_after(error: Exception) -> float:

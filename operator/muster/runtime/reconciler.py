@@ -680,12 +680,10 @@ class Reconciler:
         exactly = Exactly(metadata["uid"], metadata["resourceVersion"])
         path = self._store.frameworks[kind].resource.path(namespace, name, "status")
         try:
-            stored = await self._kube.patch(path, exactly, {"status": said}, PriorityLevel.STATUS)
+            body, level = {"status": said}, PriorityLevel.STATUS
+            self._store.put(await self._kube.patch(path, exactly, body, level))
         except NOT_WRITTEN as trouble:
             log.info("%s: what is wrong with it was not written: %s", key, trouble)
-        else:
-            if stored is not None:
-                self._store.put(stored)
 
     def _revives(self, job: Job, batch: Sequence[Action]) -> bool:
         """Say whether something is done that the job would not want if it is gone or was edited.

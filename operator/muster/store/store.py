@@ -195,10 +195,14 @@ class Store:
 
     # What was just written, or read outside of the watches.
 
-    def put(self, document: Json, *, watched: bool = True) -> None:
-        """Store an object that the server returned from a write, or that no watch shows."""
-        for collection in self._kept(document.get("kind", "")):
-            (collection.apply if watched else collection.take)(document)
+    def put(self, document: Json | None, *, watched: bool = True) -> None:
+        """Store an object that the server returned from a write, or that no watch shows.
+
+        None: the object is removed, of which the watch tells.
+        """
+        if document is not None:
+            for collection in self._kept(document.get("kind", "")):
+                (collection.apply if watched else collection.take)(document)
 
     def gone(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Take in that an object is not there any more, as a write has shown."""
