@@ -86,8 +86,12 @@ def written(server, usage=None):
     queues = GangRules(frozenset({"muster"}), "default").queues(server.store.queues)
     snapshot = assemble(ClusterColumns(), [], queues, 1000.0)
     first, writer = len(server.patches), status.QueueStatus(server, server.store, lambda _: {})
-    writer.cycle(snapshot, (), queues, usage or {})
-    asyncio.run(writer._look())
+
+    async def write():
+        writer.cycle(snapshot, (), queues, usage or {})
+        await writer._look(status.ALL)
+
+    asyncio.run(write())
     return dict(server.patches[first:])
 
 

@@ -33,6 +33,8 @@ from muster.scheduler.plugins.proportion import Share, shares
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
+ALL = "the status of queues"
+"""The one key of their work queue."""
 PAUSE = 1.0
 """Seconds for which changes of queues are gathered."""
 GATHER = 0.1
@@ -54,7 +56,7 @@ class QueueStatus:
         self._latest: tuple[Snapshot, tuple[Decision, ...]] | None = None
         self._queues: Sequence[QueueInput] = ()
         self._usage: dict[str, Json] = {}
-        self._news = asyncio.Event()
+        self._work = WorkQueue(self._look, width=1)
 
     def cycle(
         self,
@@ -67,21 +69,13 @@ class QueueStatus:
         self._latest, self._queues = (snapshot, decisions), queues
         # It is given once a period: what could not be written in time is written later.
         self._usage |= usage
-        self._news.set()
+        self._work.add_after(ALL, PAUSE)
 
     async def run(self) -> None:
         """Write for ever."""
-        while True:
-            await self._news.wait()
-            await asyncio.sleep(PAUSE)
-            # Before the look, not after it: a cycle that ends meanwhile is for the next one.
-            self._news.clear()
-            try:
-                await self._look()
-            except Exception:
-                log.exception("the status of queues was not written")
+        await self._work.run()
 
-    async def _look(self) -> None:
+    async def _look(self, _all: str) -> None:
         if self._latest is not None:
             self.shares = found = await asyncio.to_thread(shares, *self._latest)
             # An implied queue has no object to write on.
@@ -112,7 +106,7 @@ class QueueStatus:
         except NOT_WRITTEN as error:
             log.info("the status of queue %s was not written: %s", name, error)
             # The next cycle tries again, and if there is none, this.
-            asyncio.get_running_loop().call_later(pause_after(error), self._news.set)
+            self._work.add_after(ALL, pause_after(error))
 
 
 def pause_after(error: Exception) -> float:
