@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6534,
+    "allocator": 6528,
     "api": 3172,
     "cluster": 6662,
     "commands": 5680,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2258,
     "scheduler": 11049,
     "store": 3320,
-    "tests": 69411,
+    "tests": 69415,
     "tools": 3530,
 }
 

@@ -524,9 +524,9 @@ async def test_what_is_kept_for_a_namespace_is_written_and_comes_free_in_time():
         limits = {"reservationLimits": {"maxSeconds": 1}}
         s.put({"kind": "Queue", "metadata": {"name": "default"}, "spec": limits})
         await s.run_low()
+        since = time.time()
         s.create()
         await s.until(lambda: s.state() == "Reserved")
-        since = time.time()
         await s.until(lambda: s.state() == "Waiting")
         assert time.time() - since >= 1.0
         said = s.loop.verdict(s.store.jobs.get(KEY)).message
