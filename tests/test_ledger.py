@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6528,
-    "api": 3172,
+    "allocator": 6523,
+    "api": 3228,
     "cluster": 6662,
-    "commands": 5680,
+    "commands": 5665,
     "controller": 4360,
     "dashboard": 614,
-    "frameworks": 3002,
-    "gang": 1585,
-    "kube": 3648,
+    "frameworks": 3009,
+    "gang": 1579,
+    "kube": 3581,
     "local": 3289,
     "muster": 1154,
-    "runtime": 2258,
-    "scheduler": 11049,
-    "store": 3320,
-    "tests": 69415,
+    "runtime": 2253,
+    "scheduler": 10942,
+    "store": 3224,
+    "tests": 69471,
     "tools": 3530,
 }
 

@@ -73,7 +73,7 @@ def look(
 
 def see(*pods, **more):
     """Return the gang of a job of three workers, or of another one."""
-    return look(*pods, **more).input
+    return look(*pods, **more).memory.input
 
 
 def facts_of(given, job, *, charges=None, rules=RULES, pods=None):
@@ -393,8 +393,8 @@ def test_pods_are_charged_to_the_quotas_of_their_namespace():
 
     def charged(*pods, **fields):
         step = look(*pods, charges={"worker": {"team/few/pods": 1000}}, **fields)
-        assert step.input.roles[0].charge == {"team/few/pods": 1000}
-        return step.input.roles[0].absent, dict(step.input.pending)
+        assert step.memory.input.roles[0].charge == {"team/few/pods": 1000}
+        return step.memory.input.roles[0].absent, dict(step.memory.input.pending)
 
     assert charged(worker(0), worker(1, node="n1")) == ({2}, {})
     assert charged(unbound={W0, W1}) == ({2}, {"team/few/pods": 2000})
@@ -415,7 +415,7 @@ class TestPodsOfBatchJobs:
         """One that comes later by design does not make a gang broken; a lost worker does."""
         job = load(FRAMEWORKS["MPIJob"], mpijob("v2beta1", **spec))
         found = look(*(worker(i, phase="Running", node="n") for i in range(there)), job=job)
-        assert (found.input.hold_until is not None) is broken
+        assert (found.memory.input.hold_until is not None) is broken
 
     @pytest.mark.parametrize(
         ("version", "spec"), [("v1", {}), ("v2beta1", {}), ("v2beta1", WAITS)]
@@ -442,13 +442,13 @@ def test_where_a_job_and_its_roles_are_to_lie():
     metadata = {"annotations": {theirs: "rack"}}
     roles = [make_replica(type="Chief"), make_replica(template=make_template(metadata=metadata))]
     asking = make_job(replicas=roles, annotations={ours: "zone"})
-    found = look(job=asking).input
+    found = look(job=asking).memory.input
     assert found.topology == Topology("zone", required=True)
     chief, worker = found.roles
     assert (chief.topology, worker.topology) == (None, Topology("rack", required=True))
     assert chief.shape != worker.shape
     queued = make_job(replicas=roles, labels={"kueue.x-k8s.io/queue-name": "team"})
-    assert [role.topology for role in look(job=queued).input.roles] == [None, None]
+    assert [role.topology for role in look(job=queued).memory.input.roles] == [None, None]
 
 
 def test_a_label_that_comes_and_goes_says_who_sees_to_where_roles_lie():
@@ -529,21 +529,21 @@ class TestFailedMembers:
     def test_member_that_is_replaced_is_held_for(self):
         """The replacement is placed first, on a protected node; one that never ran is replaced."""
         facts, step = self.ring("Never", reason="OutOfcpu")
-        assert (facts.need, step.input.hold_until is None) == (3, False)
+        assert (facts.need, step.memory.input.hold_until is None) == (3, False)
         facts, step = self.ring("OnFailure")
         assert (facts.ready, facts.need, facts.asks.min_member) == (2, 3, 3)
-        assert step.input.hold_until is not None
-        (role,) = (role for role in step.input.roles if role.role == "worker")
+        assert step.memory.input.hold_until is not None
+        (role,) = (role for role in step.memory.input.roles if role.role == "worker")
         assert (role.waiting, role.previous) == ((1,), {1: "n2"})
 
     def test_member_that_backs_off_is_placed_later(self):
         """Its node is protected meanwhile, and the hold counts from the end of the back-off."""
         facts, step = self.ring("OnFailure", failures_before=2)
-        (role,) = (role for role in step.input.roles if role.role == "worker")
+        (role,) = (role for role in step.memory.input.roles if role.role == "worker")
         assert (role.waiting, role.returning, role.previous) == ((), (1,), {1: "n2"})
-        assert step.input.hold_until == 20.0 + tracker.PATIENCE
+        assert step.memory.input.hold_until == 20.0 + tracker.PATIENCE
         assert Wake(20.0) in step.effects
-        after = tracker.step(step.memory, facts, 20.0).input
+        after = tracker.step(step.memory, facts, 20.0).memory.input
         (role,) = (role for role in after.roles if role.role == "worker")
         assert (role.waiting, role.returning, after.hold_until) == ((1,), (), 140.0)
 
@@ -551,13 +551,13 @@ class TestFailedMembers:
         """Neither hold nor release, and nothing of the gang is to be placed."""
         facts, step = self.ring("Never")
         assert (facts.ready, facts.need, facts.asks.min_member) == (2, 2, 2)
-        assert step.input.hold_until is None
+        assert step.memory.input.hold_until is None
         assert step.memory.lifecycle.missing_since is None
-        assert all(not (role.waiting or role.returning) for role in step.input.roles)
+        assert all(not (role.waiting or role.returning) for role in step.memory.input.roles)
         assert W1 not in facts.wanted
         later = tracker.step(step.memory, facts, 1e6)
         assert not later.memory.released
-        assert later.input.hold_until is None
+        assert later.memory.input.hold_until is None
 
     def test_failed_pod_that_was_deleted_is_new_demand(self):
         """The replica is filled again, without a claim that comes before other gangs."""
@@ -569,9 +569,9 @@ class TestFailedMembers:
         left = {place: pod for place, pod in facts.pods.items() if place != W1}
         again = tracker.step(step.memory, facts_of((), job, pods=left), 1.0)
         assert again.memory.facts.need == 3
-        assert again.input.hold_until is None
-        assert not again.input.admitted
-        (role_,) = (found for found in again.input.roles if found.role == "worker")
+        assert again.memory.input.hold_until is None
+        assert not again.memory.input.admitted
+        (role_,) = (found for found in again.memory.input.roles if found.role == "worker")
         assert role_.waiting == (1,)
 
     @pytest.mark.parametrize(

@@ -144,11 +144,11 @@ def test_a_gang_that_starts_is_not_broken(remade):
     it = Assumed("n2", SHAPE, 0.0)
     facts = facts_of(pod("a", node="n1"), pod("b"), remade=remade, hold=10.0)
     starts = replace(tracker.begin(facts), assumed={"b": it}, lifecycle=Lifecycle(State.STARTING))
-    assert tracker.step(starts, facts, 1.0).input.hold_until is None
+    assert tracker.step(starts, facts, 1.0).memory.input.hold_until is None
     was_whole = replace(starts, lifecycle=Lifecycle(State.RUNNING))
-    assert tracker.step(was_whole, facts, 1.0).input.hold_until == 11.0
+    assert tracker.step(was_whole, facts, 1.0).memory.input.hold_until == 11.0
     stranded = replace(starts, assumed={})
-    assert tracker.step(stranded, facts, 1.0).input.hold_until == 11.0
+    assert tracker.step(stranded, facts, 1.0).memory.input.hold_until == 11.0
 
 
 def test_room_is_kept_for_members_that_came_while_a_late_one_waits():
@@ -174,7 +174,7 @@ def test_hold_counts_again_when_an_outage_ends(remade):
     memory = tracker.step(was_whole, facts, 1.0).memory
     ended = facts_of(*pods, remade=remade, hold=10.0, gives_up=True, outage_ended_at=10.0)
     step = tracker.step(memory, ended, 11.0)
-    assert (step.input.hold_until, step.memory.released) == (20.0, False)
+    assert (step.memory.input.hold_until, step.memory.released) == (20.0, False)
     assert tracker.step(memory, facts, 11.0).memory.released
 
 
@@ -185,8 +185,8 @@ def test_facts_that_changed_without_meaning(remade):
     memory = started(facts)
     again = tracker.step(memory, replace(facts, pods={**facts.pods}), 1.0)
     assert again.memory is not memory
-    assert again.input is memory.input
-    assert tracker.step(memory, replace(facts, guarded=True), 1.0).input is not memory.input
+    assert again.memory.input is memory.input
+    assert tracker.step(memory, replace(facts, guarded=True), 1.0).memory.input is not memory.input
 
 
 def test_pods_are_marked_once_for_each_reason():
@@ -259,9 +259,9 @@ def test_a_gang_that_makes_room_rests(remade):
     assert tracker.accepted(memory, facts, gives(("a", "n1")), 5.0) is None
     empty = facts_of(remade=remade)
     step = tracker.step(memory, empty, 6.0)
-    assert (step.memory.released, step.input.refusal) == (False, NOT_NOW)
+    assert (step.memory.released, step.memory.input.refusal) == (False, NOT_NOW)
     assert step.memory.verdict.message == CAUSE.sentence
-    assert tracker.step(step.memory, empty, 10.0).input.refusal is None
+    assert tracker.step(step.memory, empty, 10.0).memory.input.refusal is None
 
 
 @pytest.mark.parametrize("collective", [True, False])

@@ -225,7 +225,7 @@ def gang(*members, promised=None, **more):
     blank = Verdict("muster", "Waiting", "g", 2)
     facts = group_facts(KEY, members, TERMS, SETTINGS, blank)
     memory = replace(tracker.begin(facts), previous={}, **assumed(promised), **more)
-    return tracker.step(memory, facts, 0.0).input
+    return tracker.step(memory, facts, 0.0).memory.input
 
 
 def assumed(nodes):

@@ -151,7 +151,7 @@ class Gang:
         self.remember(step.memory)
         again = tracker.step(step.memory, facts, self.now)
         assert again.memory is step.memory
-        assert again.input is step.input
+        assert again.memory.input is step.memory.input
         assert all(isinstance(effect, Wake) for effect in again.effects)
         self.seen = facts
         self.check(step, facts, before)
@@ -176,12 +176,12 @@ class Gang:
             assert self.now < max(it.since, memory.came_at) + PATIENCE
         if memory.released:
             assert not memory.assumed
-            assert step.input.refusal is tracker.NOT_NOW
+            assert step.memory.input.refusal is tracker.NOT_NOW
         freshly = memory.released and not before.released
         if memory.released and (self.remade or freshly):
             stays = {p for p, it in facts.pods.items() if it.node and not it.terminal}
             assert {p for p in stays if not facts.pods[p].deleting} <= memory.leaving.keys()
-        for role in step.input.roles:
+        for role in step.memory.input.roles:
             found = [*role.waiting, *role.returning, *(i for i, _ in role.held)]
             assert len(found) == len(set(found))
 
@@ -196,7 +196,7 @@ class Gang:
         """Room is not kept for longer than the hold says; then all go, if they are to."""
         if self.lacks_since is None or not before.was_whole:
             return
-        end, now = step.input.hold_until, self.now
+        end, now = step.memory.input.hold_until, self.now
         assert end is None or now >= end or now < self.lacks_since + HOLD
         if self.gives_up and now >= self.lacks_since + HOLD:
             gone = self.seen.youngest is None
@@ -474,14 +474,14 @@ def decided(facts, states, lost):
     for now in (1.0, HOLD, HOLD + 1.0, HOLD + 2.0, HOLD + 4.0, 200.0):
         step = tracker.step(memory, facts, now)
         memory = step.memory
-        role = step.input.roles[0]
+        role = step.memory.input.roles[0]
         tasks = (role.waiting, role.returning, role.held, role.gated, role.succeeded)
         found.append(
             (
                 [tuple(part) if not isinstance(part, int) else part for part in tasks],
-                step.input.admitted,
-                step.input.hold_until,
-                step.input.refusal,
+                step.memory.input.admitted,
+                step.memory.input.hold_until,
+                step.memory.input.refusal,
                 memory.released,
                 sorted(memory.assumed),
                 [effect.pod.name for effect in step.effects if isinstance(effect, Bind)],

@@ -288,7 +288,7 @@ class GangTracker:
             memory = replace(tracker.begin(facts), assumed=memory.assumed)
         step = tracker.step(memory, facts, now)
         self.take(key, step)
-        return step.input
+        return step.memory.input
 
     def _forget(self, key: str) -> None:
         memory = self._memories.pop(key, None)

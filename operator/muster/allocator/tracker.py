@@ -310,7 +310,8 @@ class GangMemory:
     due: float = 0.0
     """When to look again although nothing has changed."""
     input: GangInput | None = None
-    """The gang as the last step showed it; the same object while nothing of it has changed."""
+    """The gang as the last step showed it, None if there is nothing of it to be placed; the same
+    object while nothing of it has changed."""
 
     @property
     def was_whole(self) -> bool:
@@ -449,8 +450,6 @@ class Step:
     """What follows from the facts."""
 
     memory: GangMemory
-    input: GangInput | None
-    """The gang for this cycle, None if there is nothing of it to be placed."""
     effects: tuple[Effect, ...] = ()
 
 
@@ -482,13 +481,9 @@ class _Turn:
             kept = {place: it for place, it in self.memory.assumed.items() if place not in gone}
             self.remember(assumed=kept)
 
-    def publish_once(self) -> None:
-        if Publish() not in self.effects:
-            self.effects.append(Publish())
-
     def end(self) -> Step:
         wakes = (Wake(self.due),) if self.due < math.inf else ()
-        return Step(self.memory, self.memory.input, (*self.effects, *wakes))
+        return Step(self.memory, (*self.effects, *wakes))
 
 
 def begin(facts: GangFacts) -> GangMemory:
@@ -521,7 +516,7 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
     """
     if facts is memory.facts and now < memory.due:
         wakes = (Wake(memory.due),) if memory.due < math.inf else ()
-        return Step(memory, memory.input, wakes)
+        return Step(memory, wakes)
     turn = _Turn(memory, facts, now)
     turn.wake(facts.changes_at)
     # The order matters: room that has lost its sense is given back before it is judged who is
@@ -1113,7 +1108,7 @@ def _explain(turn: _Turn, *, barred: bool) -> None:
         _publish(turn, waits(facts.blank, reason, facts.lapse), FRESH_FOR)
     if not facts.free <= turn.memory.unbound:
         turn.remember(unbound=turn.memory.unbound | facts.free)
-        turn.publish_once()
+        turn.effects.append(Publish())
 
 
 def _publish(turn: _Turn, verdict: Verdict, pace: float) -> None:
@@ -1129,7 +1124,7 @@ def _publish(turn: _Turn, verdict: Verdict, pace: float) -> None:
         turn.wake(math.ceil(due))
         return
     turn.remember(verdict=verdict, published_at=turn.now)
-    turn.publish_once()
+    turn.effects.append(Publish())
 
 
 def unreadable(memory: GangMemory, blank: Verdict, sentence: str, now: float) -> Step:
@@ -1140,8 +1135,8 @@ def unreadable(memory: GangMemory, blank: Verdict, sentence: str, now: float) ->
         verdict = replace(verdict, state=memory.verdict.state)
     verdict = dated(verdict, memory.verdict, now)
     if verdict == memory.verdict:
-        return Step(memory, None)
-    return Step(replace(memory, verdict=verdict, published_at=now), None, (Publish(),))
+        return Step(memory)
+    return Step(replace(memory, verdict=verdict, published_at=now), (Publish(),))
 
 
 # What happens.
@@ -1219,8 +1214,8 @@ def not_evicted(memory: GangMemory, place: str, uid: str, now: float) -> GangMem
 
 def shows(memory: GangMemory, places: Iterable[str]) -> Step:
     """Let pods be created without a node."""
-    shown = replace(memory, due=0.0, unbound=memory.unbound.union(places))
-    return Step(shown, shown.input, (Publish(),))
+    unbound = memory.unbound.union(places)
+    return Step(replace(memory, due=0.0, unbound=unbound), (Publish(),))
 
 
 def _without(entries: Mapping[str, _T], name: str) -> Mapping[str, _T]:
@@ -1360,7 +1355,7 @@ def _assume(turn: _Turn, assignments: Mapping[str, Assumed]) -> bool:
         )
         for node, count in avoided.items()
     )
-    turn.publish_once()
+    turn.effects.append(Publish())
     # Not left to the next step: pods that exist would wait for another cycle.
     _bind(turn)
     return True

@@ -92,7 +92,7 @@ def inputs(store: Store, rules: GangRules, hold: float, now: float) -> Iterator[
         for key in sorted(members.gangs()):
             facts = members.facts(key, {}, now)
             if facts is not None:
-                found = tracker.step(tracker.begin(facts), facts, now).input
+                found = tracker.step(tracker.begin(facts), facts, now).memory.input
                 if found is not None:
                     yield found
 
