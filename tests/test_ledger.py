@@ -17,21 +17,21 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6523,
-    "api": 3228,
+    "api": 3188,
     "cluster": 6662,
     "commands": 5665,
-    "controller": 4360,
+    "controller": 4357,
     "dashboard": 614,
-    "frameworks": 3009,
+    "frameworks": 3016,
     "gang": 1579,
     "kube": 3581,
     "local": 3289,
     "muster": 1154,
-    "runtime": 2253,
+    "runtime": 2242,
     "scheduler": 10942,
-    "store": 3224,
-    "tests": 69471,
-    "tools": 3530,
+    "store": 3221,
+    "tests": 69470,
+    "tools": 3535,
 }
 
 

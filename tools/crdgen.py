@@ -358,7 +358,7 @@ _MANAGED_BY_IS_IMMUTABLE: Final[Json] = {
 
 def _replica_rules(kind: Kind) -> list[Json]:
     known = ", ".join(f"'{type_.lower()}'" for type_ in kind.types)
-    unknown = f"!(t.lowerAscii() in [{known}])"
+    unknown, most = f"!(t.lowerAscii() in [{known}])", jobs.MAX_REPLICAS
     rules = [
         {
             "rule": f"!self.exists(t, {unknown})",
@@ -371,7 +371,12 @@ def _replica_rules(kind: Kind) -> list[Json]:
             "message": "a replica type stands here twice in different case; write it once",
         },
     ]
-    rules += _ratcheted(jobs.REPLICAS_IN_ALL)
+    rules += _ratcheted(
+        Rule(
+            f"{{0}}.map(t, has({{0}}[t].replicas) ? {{0}}[t].replicas : 1).sum() <= {most}",
+            f"a job has at most {most} pods in all; ask for fewer replicas",
+        )
+    )
     return rules + (_run_once(kind.single) if kind.single else [])
 
 

@@ -43,13 +43,6 @@ def names_that_fit(spec_field: str, unless: str = "") -> Rule:
     )
 
 
-REPLICAS_IN_ALL: Final = Rule(
-    f"{{0}}.map(t, has({{0}}[t].replicas) ? {{0}}[t].replicas : 1).sum() <= {MAX_REPLICAS}",
-    f"a job has at most {MAX_REPLICAS} pods in all; ask for fewer replicas",
-)
-"""The rule, for the map of replica specs, that limits the number of pods of a job."""
-
-
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One kind of job as the API server knows it."""

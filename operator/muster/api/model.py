@@ -304,23 +304,30 @@ class Unready:
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class PodView:
-    """What Muster needs of a pod, and no more."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectMeta:
+    """What Muster needs of the metadata of an object on the server, whatever its kind."""
 
     namespace: str
     name: str
     uid: str
     owner: Owner | None
     """Its controller."""
+    deleting: bool = False
+    created: float = 0.0
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PodView(ObjectMeta):
+    """What Muster needs of a pod, and no more."""
+
     role: str
     """Value of the replica-type label, or empty."""
     index: int | None
     """Value of the replica-index label."""
     phase: str
-    deleting: bool
-    node: str
-    created: float
+    node: str = ""
     ready: bool = False
     restarts: int = 0
     """Sum of the restartCounts of its containers and init containers."""
@@ -337,7 +344,6 @@ class PodView:
     past_failures: tuple[ContainerEnd, ...] = ()
     """How those ended badly the last time that were started anew, or are to be."""
     gated: bool = False
-    labels: Mapping[str, str] = field(default_factory=dict)
     scheduler_name: str = ""
     unready: Unready | None = None
     """None of a pod that is Ready, has no node, or has ended."""
@@ -426,16 +432,10 @@ class PodView:
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectView:
+class ObjectView(ObjectMeta):
     """A service, config map or any other child of which only identity and owner matter."""
 
     kind: str
-    namespace: str
-    name: str
-    uid: str
-    owner: Owner | None
-    deleting: bool = False
-    labels: Mapping[str, str] = field(default_factory=dict)
     data: Mapping[str, str] = field(default_factory=dict)
     """`data` of a ConfigMap."""
     spec: Json = field(default_factory=dict)
@@ -452,7 +452,6 @@ class BatchView(ObjectView):
     suspended: bool = False
     started: bool = False
     """Has it a startTime?"""
-    created: float = 0.0
     failures: int = 0
     """How many of its pods have failed."""
     end: str = ""
@@ -480,22 +479,15 @@ class BatchView(ObjectView):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupView:
+class GroupView(ObjectMeta):
     """A gang object (PodGroup, PodDisruptionBudget) as it is on the server."""
 
     api_version: str
     kind: str
-    namespace: str
-    name: str
-    uid: str
-    owner: Owner | None
-    deleting: bool
     spec: Json
     phase: str = ""
     conditions: tuple[Mapping[str, Any], ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    created: float = 0.0
     counts: Mapping[str, int] = field(default_factory=dict)
     """`running`, `succeeded` and `failed` of its status."""
     unreadable: str = ""

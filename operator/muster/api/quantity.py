@@ -7,8 +7,10 @@ object counts) in thousandths, so that no quantity is ever a float.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_UP, Context
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
@@ -32,6 +34,8 @@ _TEXT = re.compile(
 )
 _DIGITS: Final = 40
 """Numbers of more digits, before the point or behind it, differ from these in nothing."""
+_BOUNDED: Final = Context(2 * _DIGITS, ROUND_UP, MIN_EMIN, MAX_EMAX, traps=[])
+"""Up, as everything here is rounded."""
 _DECIMAL = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
     "k": Fraction(10**3), "M": Fraction(10**6), "G": Fraction(10**9), "T": Fraction(10**12),
@@ -57,21 +61,13 @@ def parse(quantity: str | float) -> Fraction:
 
 
 def _decimal(number: str, exponent: str) -> Fraction:
-    whole, _, part = number.partition(".")
-    digits = (whole + part).lstrip("0")
-    if not digits:
-        return Fraction(0)
-    # Python reads no integer of some thousand digits, and what is cut off here changes nothing.
-    power = int(exponent.lstrip("+-0")[:_DIGITS] or "0")
-    power = -power if exponent.startswith("-") else power
-    size = len(digits) + power - len(part)
-    if abs(size) > _DIGITS:
-        return Fraction(10) ** (_DIGITS if size > 0 else -_DIGITS)
     # Python's integers have no end, and the text is anybody's: the work is bounded before a number
     # is made of it.
-    kept, rest = digits[: 2 * _DIGITS], digits[2 * _DIGITS :]
-    more = 1 if rest.strip("0") else 0  # up, as everything here is rounded
-    return (int(kept) + more) * Fraction(10) ** (size - len(kept))
+    value = _BOUNDED.create_decimal(f"{number}e{exponent}")
+    size = value.adjusted() + 1 if value.is_finite() else math.inf
+    if value and abs(size) > _DIGITS:
+        return Fraction(10) ** (_DIGITS if size > 0 else -_DIGITS)
+    return Fraction(value)
 
 
 def floored(amounts: Mapping[str, str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import not_
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     ConfigDict,
@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, SkipJsonSchema
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, PydanticUndefined, core_schema
 
 from muster.api import indexes, names
 from muster.api.edge import format_time, mapping, parse_time
@@ -36,38 +36,20 @@ from muster.api.edge import format_time, mapping, parse_time
 class _Else:
     """What stands for a value that is absent or cannot be read."""
 
-    default: object
+    default: object = PydanticUndefined
+    """Undefined: an item of a list or map that cannot be read is not there."""
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
+        instead: Literal["omit", "default"]
+        instead = "omit" if self.default is PydanticUndefined else "default"
         made = handler(source)
-        return core_schema.with_default_schema(made, default=self.default, on_error="default")
-
-
-class _OrLeftOut:
-    """Of an item of a list or map: one that cannot be read is not there."""
-
-    def __get_pydantic_core_schema__(
-        self, source: object, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.with_default_schema(handler(source), on_error="omit")
-
-
-class _Known:
-    """One of the statuses that a condition may have."""
-
-    def __get_pydantic_core_schema__(
-        self, _source: object, _handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.literal_schema(["True", "False", "Unknown"])
-
-
-def _time(seconds: float | None) -> str | None:
-    return None if seconds is None else format_time(seconds)
+        return core_schema.with_default_schema(made, default=self.default, on_error=instead)
 
 
 _DATE: Final = WithJsonSchema({"type": "string", "format": "date-time"})
+_STATUSES: Final = WithJsonSchema({"enum": ["True", "False", "Unknown"], "type": "string"})
 _STRICT: Final = Field(strict=True)
 _INT32: Final = Field(strict=True, json_schema_extra={"format": "int32"})
 _INT64: Final = Field(strict=True, json_schema_extra={"format": "int64"})
@@ -82,14 +64,14 @@ Text = Annotated[Line, _UNLESS_EMPTY]
 Count = Annotated[Number, _UNLESS_EMPTY]
 Place = Annotated[int | None, _INT32, _Else(None), _UNLESS_NONE]
 Generation = Annotated[int | None, _INT64, _Else(None), _UNLESS_NONE]
-Item = Annotated[str, _STRICT, _OrLeftOut()]
+Item = Annotated[str, _STRICT, _Else()]
 Texts = Annotated[tuple[Item, ...], _Else(()), _UNLESS_EMPTY]
 _SECONDS: Final = PlainValidator(lambda value: parse_time(value) or 0.0)
 Stamp = Annotated[float, _SECONDS, PlainSerializer(format_time), _DATE, _Else(0.0)]
 Moment = Annotated[
     float | None,
     PlainValidator(parse_time),
-    PlainSerializer(_time),
+    PlainSerializer(format_time, when_used="unless-none"),
     _DATE,
     _Else(None),
     _UNLESS_NONE,
@@ -121,7 +103,7 @@ class Condition:
     __pydantic_config__ = _like()
 
     type: Name
-    status: Annotated[str, _Known()]
+    status: Annotated[str, _STRICT, Field(pattern="^(True|False|Unknown)$"), _STATUSES]
     reason: Line
     message: Line
     updated: Annotated[Stamp, Field(alias="lastUpdateTime")]
@@ -261,9 +243,7 @@ class JobStatus:
     reason: Annotated[Text, Field(description="What is wrong with the job.")] = ""
     """In a sentence."""
     observed_generation: Generation = None
-    conditions: Annotated[
-        tuple[Annotated[Condition, _OrLeftOut()], ...], _Else(()), _UNLESS_EMPTY
-    ] = ()
+    conditions: Annotated[tuple[Annotated[Condition, _Else()], ...], _Else(()), _UNLESS_EMPTY] = ()
     """Those that the API server would take again."""
     replicas: Annotated[
         Mapping[str, Annotated[ReplicaStatus, _Else(ReplicaStatus())]],

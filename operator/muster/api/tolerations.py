@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 from muster.api import edge, names
@@ -23,15 +22,15 @@ class NodeTolerations:
 
 
 NO_TOLERATIONS: Final = NodeTolerations()
-_shared: Final = lru_cache(maxsize=1024)(NodeTolerations)
-"""Returns a value that pods with equal tolerations share."""
 
 
 def parse(tolerations: Iterable[Mapping[str, Any]]) -> NodeTolerations:
     """Return how a pod with these tolerations tolerates the taints."""
     given = tuple(tolerations)
     unreachable = seconds(given, names.UNREACHABLE_TAINT) or 0.0
-    return _shared(float(unreachable), seconds(given, names.OUT_OF_SERVICE_TAINT) is not None)
+    return NodeTolerations(
+        float(unreachable), seconds(given, names.OUT_OF_SERVICE_TAINT) is not None
+    )
 
 
 def seconds(tolerations: Iterable[Mapping[str, Any]], taint: str) -> float | None:

@@ -368,9 +368,6 @@ def _completed(
             role=replica.role,
             index=framework.roles.first(job) + index if replica.numbered else None,
             phase="Succeeded",
-            deleting=False,
-            node="",
-            created=0.0,
         )
     if pod.phase == "Succeeded" and not (pod.lost or pod.unreachable):
         return pod

@@ -80,9 +80,16 @@ def _size(companion: Companion, job: Job, domain: str) -> int:
 
 
 def _running(job: Job, role: Replica, index: int) -> PodView:
-    name, state = role.pod_name(job.name, index), "Running"
-    named = (job.namespace, name, "", job.as_owner, role.role, index, state)
-    return PodView(*named, deleting=False, node="", created=0.0, ready=True)
+    return PodView(
+        namespace=job.namespace,
+        name=role.pod_name(job.name, index),
+        uid="",
+        owner=job.as_owner,
+        role=role.role,
+        index=index,
+        phase="Running",
+        ready=True,
+    )
 
 
 def _bytes(content: Json) -> int:

@@ -101,7 +101,7 @@ class Operator:
                 self.queue.add,
                 self._trigger,
                 unreadable=self._tell,
-                ended=self._on_pod_ended,
+                ended=lambda key: self.reconciler.on_pod_ended(key),  # noqa: PLW0108 -- made later
                 space_removed=self.metrics.forget,
             ),
             settings.site,
@@ -151,6 +151,7 @@ class Operator:
         if (endpoint := self.endpoint) is not None:
             self.metrics.certificate.set_function(lambda: endpoint.admission.expires)
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
+        self.operators = [row.operator.name for row in rows]
         self.grants = Grants(connection, self.informers, rows, settings.namespaces, self._trigger)
         self.overlay = settings.overlay
         name = self.lock_namespace, settings.leader_election_id
@@ -267,7 +268,16 @@ class Operator:
         }
         # Alone there are no jobs to follow.
         if self.frameworks:
-            parts.add(asyncio.create_task(self._follow_jobs(), name="kopf"))
+            following = handlers.follow(
+                self.kube,
+                self.frameworks,
+                self.settings.namespaces,
+                self.store.jobs.show,
+                self._relisted.set,
+                self._cannot_follow,
+                self._restored,
+            )
+            parts.add(asyncio.create_task(following, name="kopf"))
         if self.endpoint is not None:
             parts.add(asyncio.create_task(self.endpoint.admission.run(), name="admission"))
             parts.add(asyncio.create_task(self.endpoint.run(), name="webhook"))
@@ -287,17 +297,6 @@ class Operator:
     def _doubt(self, message: str) -> None:
         self.losses.doubt(message)
         self.grants.doubt()
-
-    async def _follow_jobs(self) -> None:
-        await handlers.follow(
-            self.kube,
-            self.frameworks,
-            self.settings.namespaces,
-            self.store.jobs.show,
-            self._relisted.set,
-            self._cannot_follow,
-            self._restored,
-        )
 
     def _cannot_follow(self, why: str) -> None:
         self.unfollowed = why and f"cannot follow jobs: {why}"
@@ -361,9 +360,6 @@ class Operator:
         self.reconciler.hurry(key)
         self.queue.add(key, at_once=True)
 
-    def _on_pod_ended(self, key: str) -> None:
-        self.reconciler.on_pod_ended(key)
-
     def _launchers(self, prefix: str) -> Mapping[tuple[str, ...], float]:
         return {
             (batch.name, batch.namespace): 1
@@ -404,8 +400,7 @@ class Operator:
         api = self.store.groups.api
         lacking, lost = self.grants.lacking, self.losses.blocks(namespace)
         if lost:
-            rows = (row for row in frameworks.rows() if row.kind in self.store.frameworks)
-            lacking = {row.operator.name: lost for row in rows}
+            lacking = dict.fromkeys(self.operators, lost)
         limited = self.store.quotas.admission(namespace).limits_containers
         missing = self.backend.cure if self.store.groups.missing else ""
         return Context(

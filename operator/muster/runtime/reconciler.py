@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import itertools
 import logging
 import math
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -311,7 +310,7 @@ class Reconciler:
                     # All that was made before it is told by now, and not once more.
                     turn.done.clear()
             else:
-                if not await self._written(turn, batch):
+                if not await self._write(turn, batch):
                     return self._soon(job.key)
                 waits = bool(turn.refused)
         return self._end(turn, max(0.0, again))
@@ -338,26 +337,13 @@ class Reconciler:
         self._cut_short[key] = self._cut_short.get(key, 0) + 1
         return SOON.pause(self._cut_short[key])
 
-    async def _written(self, turn: _Turn, batch: Sequence[Action]) -> bool:
-        """Write all, as `_write`; where not all goes well, say what was written."""
-        well = False
-        try:
-            created = await self._write(turn, batch)
-            well = created and not turn.refused
-            return created
-        finally:
-            if not well:
-                # The event that would tell of all of them does not come to its turn.
-                self._record(turn.job, list(events.of_writes(turn.done)))
-
     async def _write(self, turn: _Turn, batch: Sequence[Action]) -> bool:
-        """Write all at once; say whether the server has let everything be created.
+        """Write all at once; return whether the server has let everything be created.
 
-        What has to keep its order goes out one after the other.
+        What has to keep its order goes out one after the other. Where not all goes well, the
+        events of what was written are recorded.
         """
-        if self._revives(turn.job, batch) and not await self._stays(turn.job):
-            return False
-        refused = asyncio.Event()
+        created, refused = False, asyncio.Event()
         makes = _sort(batch[0]) == (Create, "Pod")
         lanes: dict[object, list[Action]] = {}
         for index, action in enumerate(batch):
@@ -368,12 +354,16 @@ class Reconciler:
                 if not await self._one(turn, action, refused):
                     return
 
-        with self._store.jobs.creating(turn.job.key) if makes else contextlib.nullcontext():
-            if len(lanes) == 1:
-                await follow(batch)
-            else:
-                await _concurrently(follow, lanes.values())
-        if refused.is_set():
+        try:
+            if not self._revives(turn.job, batch) or await self._stays(turn.job):
+                with self._store.jobs.creating(turn.job.key) if makes else nullcontext():
+                    await _concurrently(follow, lanes.values())
+                created = not refused.is_set()
+        finally:
+            if not created or turn.refused:
+                # The event that would tell of all of them does not come to its turn.
+                self._record(turn.job, list(events.of_writes(turn.done)))
+        if not created:
             return False
         # What else can be made of the job says nothing: it is made anew with each try.
         made = {(action.kind, action.name) for action in batch if isinstance(action, Create)}
@@ -493,7 +483,7 @@ class Reconciler:
         name = document["metadata"]["name"]
         node = turn.placements.get(name) if document["kind"] == "Pod" else None
         if self._allocator is None or not node:
-            return contextlib.nullcontext(enter_result=True)
+            return nullcontext(enter_result=True)
         return self._allocator.creating(turn.job, name, node)
 
     def _compare(self, job: Job, kind: str, sent: Json, stored: Json) -> None:
@@ -791,6 +781,10 @@ async def _concurrently(
         for lane in left:
             await follow(lane)
 
+    if len(lanes) == 1:
+        # Its error is in no group.
+        await follow_next()
+        return
     # What one lane raises cancels the others. What these had sent may be carried out all the same:
     # the next pass meets it under its name.
     async with asyncio.TaskGroup() as tasks:

@@ -72,6 +72,7 @@ def _identity(metadata: Json) -> dict[str, Any]:
         "uid": metadata["uid"],
         "owner": owner.controller(metadata),
         "deleting": "deletionTimestamp" in metadata,
+        "created": epoch(metadata.get("creationTimestamp") or ""),
         "labels": few_labels(metadata),
     }
 
@@ -103,7 +104,6 @@ def pod(document: Json, use: PodUse | None = None, now: float = math.inf) -> Pod
         index=int(index) if index.isdecimal() else None,
         phase=status.get("phase") or "Pending",
         node=spec.get("nodeName") or "",
-        created=epoch(metadata.get("creationTimestamp") or ""),
         ready=_is_true(conditions, "Ready"),
         disrupted=_is_true(conditions, names.DISRUPTION_TARGET),
         restarts=_restarts(containers) + _restarts(first),
@@ -155,7 +155,6 @@ def unread_pod(document: Json, _why: Unreadable) -> PodEntry:
         index=int(index) if index.isdecimal() else None,
         phase=edge.text((document.get("status") or {}).get("phase")) or "Pending",
         node=edge.text(spec.get("nodeName")),
-        created=epoch(metadata.get("creationTimestamp") or ""),
         service=_service(metadata["name"], spec),
         # It is treated as lost once Kubernetes evicts it, and not before.
         tolerates=NodeTolerations(math.inf),
@@ -231,7 +230,6 @@ def batch(document: Json) -> BatchView:
         api_version=names.BATCH_API,
         suspended=bool(spec.get("suspend")),
         started="startTime" in status,
-        created=epoch(metadata.get("creationTimestamp") or ""),
         failures=int(status.get("failed") or 0),
         end=end.get("type") or "",
         reason=end.get("reason") or "",
@@ -263,7 +261,6 @@ def group(document: Json) -> GroupView:
         phase=edge.text(status.get("phase")),
         conditions=tuple(c for c in edge.sequence(status.get("conditions")) if edge.mapping(c)),
         annotations=metadata.get("annotations") or {},
-        created=epoch(metadata.get("creationTimestamp") or ""),
         counts={k: status[k] for k in COUNTS if edge.integer(status.get(k))},
     )
 
