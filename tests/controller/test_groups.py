@@ -601,7 +601,7 @@ class TestNative:
 
     def test_a_group_that_cannot_change_says_so_once_and_is_made_anew_with_the_pods(self):
         """A new size while pods exist waits for the next suspend and resume, on 1.36."""
-        context = Context(group_api_version="scheduling.k8s.io/v1alpha2")
+        context = Context(gangs=gang.GangFacts(api_version="scheduling.k8s.io/v1alpha2"))
         world = World(tfjob(Worker=2), backend=gang.KUBERNETES, context=context).settle()
         world.scale(3).settle().settle()
         assert world.reasons().count("PodGroupImmutable") == 1
@@ -616,7 +616,7 @@ class TestNative:
 
     def test_a_new_size_goes_into_the_group_where_it_is(self):
         """On 1.37, while its pods exist; earlier versions and a new priority need a new group."""
-        context = Context(priorities={"high": 1})
+        context = Context(gangs=gang.GangFacts(priorities={"high": 1}))
         world = World(tfjob(Worker=2), backend=gang.KUBERNETES, context=context).settle()
         uid = world.objects["PodGroup", "mnist"]["metadata"]["uid"]
         world.scale(3).settle()
@@ -804,7 +804,7 @@ def test_the_class_of_the_policy_is_written_on_the_pods(backend, asked, own, wri
     if own:
         pod = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
         pod["priorityClassName"] = own
-    context = Context(priorities={"high": 1})
+    context = Context(gangs=gang.GangFacts(priorities={"high": 1}))
     world = World(document, backend=backend, placements=NODES, context=context)
     if backend is gang.VOLCANO:
         world.settle()

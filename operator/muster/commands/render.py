@@ -25,7 +25,7 @@ from muster.controller.model import Context, Create, Observed
 from muster.controller.scope import scope_of
 from muster.frameworks import DEFAULT_SITE, Site, load, of
 from muster.frameworks.base import Framework, framework_container, with_port
-from muster.gang import GangBackend
+from muster.gang import GangBackend, GangFacts
 from muster.settings import Settings
 from muster.store import parse
 
@@ -60,7 +60,7 @@ def run(files: Sequence[str], settings: Settings, namespace: str = "") -> int:
         cluster_domain=settings.cluster_domain,
         waiting=settings.waiting(),
         placement=settings.placement,
-        default_queue=settings.default_queue,
+        gangs=GangFacts(default_queue=settings.default_queue),
         scheduler_names=settings.scheduler_names,
     )
     every = ((file, document) for file in files for document in documents(file))

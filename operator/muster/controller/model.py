@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +10,7 @@ from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodVie
 from muster.api.reasons import DeletionReason
 from muster.api.status import Verdict
 from muster.frameworks.base import Waiting
+from muster.gang import GangFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +42,10 @@ class Context:
     """How pods wait for the pod that they must find."""
     placement: str = "create"
     """`create`: pods are created on their nodes; `bind`: they are bound afterwards."""
-    default_queue: str = "default"
-    max_schedule_timeout: float = math.inf
-    """Seconds that scheduleTimeoutSeconds counts at most under the embedded allocator."""
+    gangs: GangFacts = field(default_factory=GangFacts)
+    """What the gang backends need, without the facts of one job."""
     scheduler_names: tuple[str, ...] = ("muster", "kube-batch")
     """Schedulers that the embedded allocator answers for."""
-    priorities: Mapping[str, int] = field(default_factory=dict)
-    """Value of each PriorityClass that exists."""
-    group_api_version: str = ""
-    """apiVersion of the group objects that the cluster serves; empty: the backend's choice."""
-    queues: Mapping[str, str] | None = None
-    """State of each queue of a foreign gang scheduler by name; None: not known."""
     missing: str = ""
     """Why the gang scheduler's API cannot be used, in a sentence; empty if it can."""
     dropped: Mapping[str, frozenset[str]] = field(default_factory=dict)

@@ -110,14 +110,10 @@ def scope_of(
     there = sum(m.replica.type in late and not m.pod.suspended for m in roster.members)
     # A failed batch Job is the end of the job.
     failed = (m.replica for m in ended if m.pod.phase == "Failed" and not m.replica.batch)
-    facts = GangFacts(
+    facts = replace(
+        context.gangs,
         operator_name=framework.operator.name,
-        priorities=context.priorities,
-        default_queue=context.default_queue,
         volcano_queue=job.annotations.get(framework.gang.volcano_queue, ""),
-        max_schedule_timeout=context.max_schedule_timeout,
-        queues=context.queues,
-        api_version=context.group_api_version,
         unreplaced=Counter(replica.role for replica in failed),
         minimum=framework.gang.minimum(job),
         later=sum(role.replicas for role in job.replicas if role.type in late) - there,

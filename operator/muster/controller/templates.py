@@ -139,7 +139,7 @@ def pod_builder(
     template = framework.pods.template(job, replica, context.cluster_domain)
     meta, spec = template.get("metadata") or {}, template["spec"]
     link = backend.link(job, replica)
-    named = demand.pod_class(job, replica, context.priorities) if backend.embedded else ""
+    named = demand.pod_class(job, replica, context.gangs.priorities) if backend.embedded else ""
     more = framework.pods.init_containers(job, replica, context.waiting)
     listening = framework_container(framework, template)
     ported = with_port(framework, listening)

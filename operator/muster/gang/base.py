@@ -66,19 +66,13 @@ class Tally:
 Reader = Callable[[GroupView, Tally], Reading | None]
 
 
-def tally(
-    job: Job,
-    pods: Sequence[PodView],
-    least: int,
-    now: float,
-    queues: Mapping[str, str] | None = None,
-) -> Tally:
+def tally(job: Job, facts: GangFacts, pods: Sequence[PodView], now: float) -> Tally:
     """Count the job's pods; those that are being deleted do not count."""
     live = living(job, pods)
     # The oldest first: how long a scheduler has been silent counts from the first pod that it left
     # alone.
     waiting = (pod for pod in live if pod.phase == "Pending" and not pod.node)
-    needed = standing.needed(least)
+    needed = standing.minimum_from_one(job, facts)
     return Tally(
         needed=needed,
         wanted=job.total,
@@ -89,7 +83,7 @@ def tally(
         had=min(needed, standing.had(job) or needed),
         waiting=sorted(waiting, key=lambda pod: (pod.created, pod.name)),
         now=now,
-        queues=queues,
+        queues=facts.queues,
     )
 
 
@@ -325,7 +319,7 @@ class GangBackend:
         """
         if self.read is None:
             return None
-        counts = tally(job, pods, standing.minimum(job, facts), now, facts.queues)
+        counts = tally(job, facts, pods, now)
         # One is enough: a scheduler that does not know all members places the others singly.
         lost = any(not self.kept(job, pod) for pod in living(job, pods))
         read = not_enforced(self.unkept) if lost else self.read
@@ -359,7 +353,7 @@ class GangBackend:
         """Return when `verdict` may say more as silence lasts; None if never."""
         if self.read is None or (group is not None and self.admits(group)):
             return None
-        waiting = tally(job, pods, standing.minimum(job, facts), now).waiting
+        waiting = tally(job, facts, pods, now).waiting
         if group is None and not waiting:
             return None
         at = group.created + FIRST_REPORT if group else waiting[0].created + GROUP_GRACE

@@ -30,7 +30,7 @@ class Update(StrEnum):
 class GangFacts:
     """What a backend needs beside the job."""
 
-    operator_name: str
+    operator_name: str = ""
     """Value of the label `training.kubeflow.org/operator-name`."""
     minimum: int | None = None
     """Gang size by the rules of the job's kind, if the user gives none; None: every pod."""

@@ -112,16 +112,13 @@ def verdict(group: GroupView) -> Verdict:
     found = wait_condition(group) or {}
     waits = found.get("status") == "True"
     reason = edge.text(found.get("reason")) if waits else ""
-    states = {
+    states: Mapping[str, GangPhase] = {
         names.GroupPhase.RUNNING: GangPhase.RUNNING,
         names.GroupPhase.UNKNOWN: GangPhase.DEGRADED,
     }
-    state = {str(phase): state for phase, state in states.items()}.get(
-        group.phase, GangPhase.WAITING
-    )
     return Verdict(
         "",
-        state,
+        states.get(group.phase, GangPhase.WAITING),
         reason=reason,
         message=edge.text(found.get("message")) if waits else "",
         ever_possible=reason not in HOPELESS,

@@ -30,6 +30,7 @@ from muster.controller.model import Context
 from muster.dashboard import server
 from muster.dashboard.server import Dashboard, Source
 from muster.frameworks.base import Framework, Waiting
+from muster.gang import GangFacts
 from muster.kube import access, leaderelection
 from muster.kube.admission import Admission
 from muster.kube.auth import ConfigurationError, connect
@@ -407,14 +408,16 @@ class Operator:
             cluster_domain=self.settings.cluster_domain,
             waiting=replace(self.waiting, limited=limited),
             placement=self.settings.placement,
-            default_queue=self.settings.default_queue,
-            max_schedule_timeout=self.settings.max_schedule_timeout,
+            gangs=GangFacts(
+                priorities=self.store.priorities,
+                default_queue=self.settings.default_queue,
+                max_schedule_timeout=self.settings.max_schedule_timeout,
+                queues=self.store.groups.queues,
+                api_version=api.api_version if api else "",
+            ),
             scheduler_names=self.settings.scheduler_names,
-            priorities=self.store.priorities,
-            queues=self.store.groups.queues,
             missing=missing,
             lacking=lacking,
-            group_api_version=api.api_version if api else "",
         )
 
     def _loop_settings(self) -> GangSettings:

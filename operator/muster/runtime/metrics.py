@@ -84,22 +84,16 @@ class Metrics:
             outcome: counter(f"training_operator_jobs_{outcome}", f"Jobs {outcome}.", LABELS)
             for outcome in (*TRANSITIONS.values(), DELETED)
         }
+        own = {row.operator.own_metrics: f"{row.kind}s" for row in frameworks.rows()}
+        own.pop("", None)
         self._own = {
-            (prefix, outcome): counter(f"{prefix}_jobs_{outcome}", f"{row.kind}s {outcome}.")
-            for row in frameworks.rows()
-            if (prefix := row.operator.own_metrics)
+            (prefix, outcome): counter(f"{prefix}_jobs_{outcome}", f"{kinds} {outcome}.")
+            for prefix, kinds in own.items()
             for outcome in OWN_OUTCOMES
         }
+        text, labels = "Launchers of jobs.", ("launcher", "namespace")
         self.launchers = {
-            prefix: Table(
-                GaugeMetricFamily,
-                f"{prefix}_job_info",
-                "Launchers of jobs.",
-                "launcher",
-                "namespace",
-            )
-            for row in frameworks.rows()
-            if (prefix := row.operator.own_metrics)
+            prefix: Table(GaugeMetricFamily, f"{prefix}_job_info", text, *labels) for prefix in own
         }
         """By prefix: the batch Jobs by which other numbers about their pods are found."""
         self.unreadable = Table(

@@ -11,6 +11,7 @@ from muster.allocator.tracker import Assumed, Wake
 from muster.cluster.gangs import GangRules
 from muster.controller import reconcile
 from muster.controller.model import Context
+from muster.gang import GangFacts
 from muster.kube.resources import OF_KIND
 from muster.store import observe
 
@@ -95,7 +96,7 @@ def tracked(store):
 
 def reconcile_all(store, now):
     """Reconcile every job of a store, without writing anything."""
-    context = Context(priorities=store.priorities)
+    context = Context(gangs=GangFacts(priorities=store.priorities))
     for job in store.jobs:
         rules = frameworks.of(job)
         seen = observe.observe(store, NoStrangers(), job, rules, now)
