@@ -227,9 +227,7 @@ _LOG_LEVELS = {"debug": 1, "info": 0, "warn": 0, "error": 0, "dpanic": 0, "panic
 
 def _kind(text: str) -> str:
     kinds = {kind.lower(): kind for kind in frameworks.FRAMEWORKS}
-    if text.lower() not in kinds:
-        raise ValueError(f"write one of {', '.join(frameworks.FRAMEWORKS)}")
-    return kinds[text.lower()]
+    return one_of(*kinds.values())(kinds.get(text.lower(), text))
 
 
 def _matching(pattern: str, wanted: str) -> Callable[[str], str]:

@@ -109,8 +109,7 @@ class GangRules:
 
 def ours(replica: Replica, rules: GangRules) -> bool:
     """Say whether the allocator places the pods of this role."""
-    spec = replica.template.get("spec") or {}
-    name = spec.get("schedulerName") or ""
+    name = demand.scheduler(replica)
     return not name or name in rules.scheduler_names
 
 

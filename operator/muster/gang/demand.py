@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator
 
 from muster.api import names, podtemplate, quantity
 from muster.api.model import Job, Json, Notice, Replica
@@ -149,16 +149,12 @@ def overwritten(job: Job, mark: Callable[[Job, Replica], Link]) -> Iterator[Noti
     for replica in job.replicas:
         link, metadata = mark(job, replica), replica.template.get("metadata") or {}
         for part, wanted in (("annotation", link.annotations), ("label", link.labels)):
-            yield from _overwritten(replica, part, wanted, metadata.get(f"{part}s") or {})
-
-
-def _overwritten(
-    replica: Replica, part: str, wanted: Mapping[str, str], there: Mapping[str, str]
-) -> Iterator[Notice]:
-    for key, value in wanted.items():
-        if there.get(key, value) != value:
-            text = f'{replica.type}: {part} {key} "{there[key]}" is overwritten with "{value}"'
-            yield Notice("Warning", names.Event.GROUP_NAME_OVERWRITTEN, text)
+            there = metadata.get(f"{part}s") or {}
+            for key, value in wanted.items():
+                found = there.get(key, value)
+                if found != value:
+                    text = f'{replica.type}: {part} {key} "{found}" is overwritten with "{value}"'
+                    yield Notice("Warning", names.Event.GROUP_NAME_OVERWRITTEN, text)
 
 
 def ignored(job: Job, backend: str, carried: Collection[str]) -> Iterator[Notice]:
