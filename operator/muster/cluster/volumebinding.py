@@ -28,7 +28,7 @@ from muster.cluster.storage import (
     Stored,
     VolumeView,
 )
-from muster.scheduler.affinity import NOT_SERVED, Attached, Stock
+from muster.scheduler.affinity import NOT_SERVED, AffinityState, Stock
 from muster.scheduler.model import (
     ENDLESS,
     AffinityTerm,
@@ -536,7 +536,7 @@ class Volumes:
         if any(excluded.any() for _, excluded in self._against(shape, Reach([node]))):
             return False
         self.survey({0: shape}, {node.name: 0})
-        room = Attached(self._drivers.get(0, ())).room(0)
+        room = AffinityState({}, {}, self._drivers.get(0, ())).attached(0)
         if room is not None and not room[0]:
             return False
         # Not by columns as in a cycle: of thousands of volumes the first that suits is enough.

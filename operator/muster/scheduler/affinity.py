@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -33,11 +33,9 @@ class Stock:
 
     def __init__(self, wants: Mapping[int, tuple[Want, ...]]) -> None:
         self._wants: Final = {shape: own for shape, own in wants.items() if own}
-        self._given: Final[dict[str, str]] = {}
-        self._reach: Final[dict[str, BoolArray]] = {}
-        """Claim -> (N,) where the volume is that is given to it."""
-        self._place: Final[dict[str, int]] = {}
-        """Claim -> domain of the volume that is made for it."""
+        self._given: Final[dict[str, tuple[str, BoolArray]]] = {}
+        """Claim -> its volume, empty if that is still to be made, and (N,) where others of the
+        claim reach it."""
         self._users: Final[Counter[str]] = Counter()
         self.version = 0
 
@@ -57,21 +55,15 @@ class Stock:
         marks = np.ones(len(wants[0].made), np.bool_)
         # What is given away is gone everywhere; the wants of this shape then take theirs one after
         # the other, as kube-scheduler's volume binder does.
-        gone = dict.fromkeys(self._given.values(), marks.copy())
+        gone = {volume: marks.copy() for volume, _ in self._given.values()}
         for want in wants:
             marks &= self._served(want, gone)
         return marks
 
     def _served(self, want: Want, gone: dict[str, BoolArray]) -> BoolArray:
         """Return (N,) where the want is met; what is used up where is added to `gone`."""
-        given = self._given.get(want.claim)
-        # An empty name is a volume still to be made: the first task has chosen where, and others
-        # of the claim must be able to reach it.
-        if given == "" and want.domain is not None:
-            there: BoolArray = want.made & (want.domain == self._place[want.claim])
-            return there
-        if given is not None:
-            return self._reach.get(want.claim, want.made)
+        if want.claim in self._given:
+            return self._given[want.claim][1]
         met = np.zeros(len(want.made), np.bool_)
         for volume, reach in want.options:
             if met.all():
@@ -91,14 +83,14 @@ class Stock:
             self._users[want.claim] += int(counts.sum())
             if not self._users[want.claim]:
                 self._given.pop(want.claim, None)
-                self._reach.pop(want.claim, None)
             elif want.claim not in self._given:
-                taken = set(self._given.values())
+                taken = {volume for volume, _ in self._given.values()}
                 free = ((v, at) for v, at in want.options if v not in taken and at[nodes].all())
-                volume, reach = next(free, ("", want.made))
-                self._given[want.claim], self._reach[want.claim] = volume, reach
+                made = want.made
                 if want.domain is not None:
-                    self._place[want.claim] = int(want.domain[nodes[0]])
+                    # The first task has chosen where; others must be able to reach that place.
+                    made = made & (want.domain == want.domain[nodes[0]])
+                self._given[want.claim] = next(free, ("", made))
 
     def choices(self, shape: int) -> Iterator[BoolArray]:
         """Yield (N,) where each volume can be had that a claim of the shape may still get."""
@@ -113,75 +105,22 @@ class Stock:
 TOO_MANY: Final = "node(s) exceed max volume count"
 
 
-class Attached:
-    """The ledgers of all drivers. `version` grows with every change."""
-
-    def __init__(self, drivers: Iterable[Driver] = ()) -> None:
-        self._ledgers: Final[dict[int, list[_Ledger]]] = {}
-        self.version = 0
-        for driver in drivers:
-            ledger = _Ledger(driver)
-            for shape in driver.volumes.keys() | driver.own.keys():
-                self._ledgers.setdefault(shape, []).append(ledger)
-
-    def knows(self, shape: int) -> bool:
-        """Say whether tasks of the shape have volumes that count."""
-        return shape in self._ledgers
-
-    def rivals(self, shape: int) -> frozenset[int]:
-        """Return the shapes with volumes of the same drivers."""
-        drivers = (ledger.driver for ledger in self._ledgers.get(shape, ()))
-        return frozenset[int]().union(*(one.volumes.keys() | one.own.keys() for one in drivers))
-
-    def add(self, shape: int, nodes: IntArray, counts: IntArray, *, leaving: bool = False) -> None:
-        """Note that (M,) tasks came to (M,) nodes, or are `leaving`; negative takes back."""
-        for ledger in self._ledgers.get(shape, ()):
-            ledger.change(shape, nodes, counts, leaving=leaving)
-            self.version += 1
-
-    def put_off(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
-        """Note that (M,) tasks that were added are only promised; negative takes back."""
-        for ledger in self._ledgers.get(shape, ()):
-            ledger.put_off(shape, nodes, counts)
-            self.version += 1
-
-    def room(self, shape: int, *, future: bool = False) -> IntArray | None:
-        """Return (N,) how many more tasks of the shape the volumes let come; None: all.
-
-        `future`: once all that is going has gone.
-        """
-        ledgers = self._ledgers.get(shape)
-        if ledgers is None:
-            return None
-        least: IntArray = np.minimum.reduce([one.room(shape, future=future) for one in ledgers])
-        return least
-
-    def empty(self, shape: int) -> IntArray | None:
-        """Return (N,) how many tasks the nodes would take that had no volume yet; None: all."""
-        ledgers = self._ledgers.get(shape)
-        if ledgers is None:
-            return None
-        fresh = (_Ledger(replace(ledger.driver, users={}, going={})) for ledger in ledgers)
-        least: IntArray = np.minimum.reduce([one.room(shape, future=False) for one in fresh])
-        return least
-
-
 class _Ledger:
     """The volumes of one driver."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver: Final = driver
-        self._users: Final[dict[str, Counter[int]]] = {}
-        self._going: Final[dict[str, Counter[int]]] = {}
-        self._coming: Final[dict[str, Counter[int]]] = {}
+        self._users: Final = defaultdict[str, Counter[int]](Counter)
+        self._going: Final = defaultdict[str, Counter[int]](Counter)
+        self._coming: Final = defaultdict[str, Counter[int]](Counter)
         """Of the users those that are only promised."""
         self._held: Final = np.zeros(len(driver.most), np.int64)
         """(N,): the volumes that the node has, or is to have."""
         self._ending: Final = self._held.copy()
         """(N,): those of them that nobody uses who stays."""
         for volume, users in driver.users.items():
-            self._users[volume] = Counter(users)
-            self._going[volume] = Counter(driver.going.get(volume, {}))
+            self._users[volume].update(users)
+            self._going[volume].update(driver.going.get(volume, {}))
             for node in users:
                 self._mark(volume, node, 1)
 
@@ -210,27 +149,27 @@ class _Ledger:
     def change(self, shape: int, nodes: IntArray, counts: IntArray, *, leaving: bool) -> None:
         """Count (M,) tasks on (M,) nodes, as going where they are `leaving`."""
         # Unlike fancy assignment this adds up where a node stands in several rows.
-        np.add.at(
-            self._ending if leaving else self._held,
-            nodes,
-            counts * self.driver.own.get(shape, 0),
-        )
+        own = self.driver.own.get(shape, 0)
+        np.add.at(self._ending if leaving else self._held, nodes, counts * own)
         for volume in self.driver.volumes.get(shape, ()):
-            users = self._users.setdefault(volume, Counter())
-            going = self._going.setdefault(volume, Counter())
+            changed = self._going[volume] if leaving else self._users[volume]
             for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
                 # Out before the change and in behind it: whether the volume holds a place, and
                 # whether all its users are going, may both have changed.
                 self._mark(volume, node, -1)
-                (going if leaving else users)[node] += count
+                changed[node] += count
                 self._mark(volume, node, 1)
+
+    @property
+    def shapes(self) -> frozenset[int]:
+        """Those with volumes that count."""
+        return frozenset(self.driver.volumes).union(self.driver.own)
 
     def put_off(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
         """Count (M,) tasks that were counted on (M,) nodes as only promised."""
         for volume in self.driver.volumes.get(shape, ()):
-            coming = self._coming.setdefault(volume, Counter())
             for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
-                coming[node] += count
+                self._coming[volume][node] += count
 
     def _mark(self, volume: str, node: int, sign: int) -> None:
         users, going = self._users[volume][node], self._going[volume][node]
@@ -240,16 +179,13 @@ class _Ledger:
 
     def _where(self, volume: str, *, future: bool) -> list[int]:
         """Return the nodes that have the volume or are to have it, now or in the end."""
-        users = self._users.get(volume, Counter[int]())
-        gone = self._going.get(volume, users) if future else Counter[int]()
-        return [node for node, count in users.items() if count > gone[node]]
+        gone = self._going[volume] if future else Counter[int]()
+        return [node for node, count in self._users[volume].items() if count > gone[node]]
 
     def _to_come(self, volume: str) -> list[int]:
         """Return the nodes that have nobody who uses the volume but who is promised."""
-        users, coming = self._users.get(volume), self._coming.get(volume)
-        if users is None or coming is None:
-            return []
-        return [node for node, count in coming.items() if count >= users[node]]
+        users = self._users[volume]
+        return [node for node, count in self._coming[volume].items() if count >= users[node]]
 
 
 @dataclass(slots=True, eq=False)
@@ -268,36 +204,27 @@ class _Tally:
     total: int
     """The sum of `counts` and `coming`."""
 
-    def holds(self, *, future: bool) -> IntArray:
-        """Return (D,) what the domains hold now, or once all that is going or coming has."""
-        counts = self.counts
-        if future and self.going is not None:
-            counts = counts - self.going
-        return counts + self.coming if future and self.coming is not None else counts
-
     def here(self, counts: IntArray) -> IntArray:
         """Return (N,) which of the (D,) counts is that of each node; 0 without a domain."""
         found: IntArray = np.where(self.term.domain < 0, 0, counts[self.term.domain])
         return found
 
-    def may_hold(self) -> Sequence[IntArray]:
-        """Return (D,) each that the domains may hold at first: the most last, the least first.
+    def may_hold(self, *, future: bool) -> Sequence[IntArray]:
+        """Return (D,) each that the domains may hold, now or in the end.
 
-        Who is promised may not have come, and who is evicted may have gone.
+        Now who is promised may not have come, and who is evicted may have gone: the least comes
+        first, on which one can rely, and the most last. Unlike who is ending anyway, who is
+        evicted is no neighbour even now: he may go for the very one that would rely on him.
         """
-        evicted: IntArray | None = None
-        if self.going is not None and self.going is not self.term.going:
-            evicted = self.going if self.term.going is None else self.going - self.term.going
-        found = [self.counts] if evicted is None else [self.counts - evicted, self.counts]
-        return found if self.coming is None else [*found, *(one + self.coming for one in found)]
-
-    def lasts(self, *, future: bool) -> IntArray:
-        """Return (D,) on what one can rely: now on nobody who is to be evicted, or is promised.
-
-        Unlike who is ending anyway, who is evicted is no neighbour even now: he may go for the
-        very one that would rely on him.
-        """
-        return self.holds(future=True) if future else self.may_hold()[0]
+        going, coming = self.going, self.coming
+        if future:
+            counts = self.counts if going is None else self.counts - going
+            return [counts if coming is None else counts + coming]
+        found = [self.counts]
+        if going is not None and going is not self.term.going:
+            evicted = going if self.term.going is None else going - self.term.going
+            found.insert(0, self.counts - evicted)
+        return found if coming is None else [*found, *(one + coming for one in found)]
 
     def add(
         self, nodes: IntArray, amounts: IntArray, *, leaving: bool = False, late: bool = False
@@ -305,23 +232,18 @@ class _Tally:
         """Add (M,) amounts to the domains of (M,) nodes, or to what is going or coming there."""
         domain, counted = self.term.domain[nodes], self.term.counted
         real = domain >= 0 if counted is None else (domain >= 0) & counted[nodes]
-        # Copied late: most terms are of gangs that wait, and are as long as there are domains.
-        if late:
-            if self.coming is None:
-                self.coming = np.zeros_like(self.counts)
-            self.total += int(amounts[real].sum())
-        elif leaving:
-            if self.going is None:
-                self.going = np.zeros_like(self.counts)
-            elif self.going is self.term.going:
-                self.going = self.going.copy()
-        else:
-            if self.counts is self.term.counts:
-                self.counts = self.counts.copy()
-            self.total += int(amounts[real].sum())
         to = self.coming if late else self.going if leaving else self.counts
-        assert to is not None
+        if to is None:
+            to = np.zeros_like(self.counts)
+        elif to is self.term.going or to is self.term.counts:
+            # Copied late: most terms are of gangs that wait, and are as long as there are domains.
+            to = to.copy()
         np.add.at(to, domain[real], amounts[real])
+        if leaving:
+            self.going = to
+            return
+        self.coming, self.counts = (to, self.counts) if late else (self.coming, to)
+        self.total += int(amounts[real].sum())
 
 
 class AffinityState:
@@ -337,7 +259,11 @@ class AffinityState:
         drivers: Iterable[Driver] = (),
     ) -> None:
         self.stock: Final = Stock(wants or {})
-        self.attached: Final = Attached(drivers)
+        self._ledgers: Final[dict[int, list[_Ledger]]] = {}
+        self._ledger_changes = 0
+        for ledger in map(_Ledger, drivers):
+            for shape in ledger.shapes:
+                self._ledgers.setdefault(shape, []).append(ledger)
         self._tallies: Final[dict[int, tuple[_Tally, ...]]] = {}
         self._counted_by: Final[dict[int, list[tuple[int, _Tally, int]]]] = {}
         self._versions: Final[dict[int, int]] = {}
@@ -353,7 +279,7 @@ class AffinityState:
     def version(self, shape: int) -> int:
         """Return a number that grows when the shape's terms may have changed."""
         own = self.stock.version if self.stock.knows(shape) else 0
-        own += self.attached.version if self.attached.knows(shape) else 0
+        own += self._ledger_changes if shape in self._ledgers else 0
         return self._versions.get(shape, 0) + own
 
     def add(
@@ -372,16 +298,20 @@ class AffinityState:
         """
         if not leaving:
             self.stock.add(shape, nodes, counts)
-        self.attached.add(shape, nodes, counts, leaving=leaving)
-        if promised:
-            self.attached.put_off(shape, nodes, counts)
+        for ledger in self._ledgers.get(shape, ()):
+            ledger.change(shape, nodes, counts, leaving=leaving)
+            if promised:
+                ledger.put_off(shape, nodes, counts)
+            self._ledger_changes += 1
         for owner, tally, amount in self._counted_by.get(shape, ()):
             tally.add(nodes, counts * amount, leaving=leaving, late=promised)
             self._versions[owner] += 1
 
     def put_off(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
         """Count (M,) tasks that were added as only promised; negative takes back."""
-        self.attached.put_off(shape, nodes, counts)
+        for ledger in self._ledgers.get(shape, ()):
+            ledger.put_off(shape, nodes, counts)
+            self._ledger_changes += 1
         for owner, tally, amount in self._counted_by.get(shape, ()):
             tally.add(nodes, -counts * amount)
             tally.add(nodes, counts * amount, late=True)
@@ -396,11 +326,30 @@ class AffinityState:
 
     def is_counted(self, shape: int) -> bool:
         """Say whether tasks of the shape mean anything to others."""
-        return shape in self._counted_by or self.attached.knows(shape)
+        return shape in self._counted_by or shape in self._ledgers
+
+    def attached(
+        self, shape: int, *, future: bool = False, empty: bool = False
+    ) -> IntArray | None:
+        """Return (N,) how many more tasks of the shape the volumes let come; None: all.
+
+        `future`: once all that is going has gone. `empty`: to nodes that had no volume yet.
+        """
+        ledgers = self._ledgers.get(shape)
+        if ledgers is None:
+            return None
+        if empty:
+            ledgers = [_Ledger(replace(one.driver, users={}, going={})) for one in ledgers]
+        least: IntArray = np.minimum.reduce([one.room(shape, future=future) for one in ledgers])
+        return least
+
+    def attaching(self, shape: int) -> frozenset[int]:
+        """Return the shapes with volumes of the same drivers."""
+        return frozenset[int]().union(*(one.shapes for one in self._ledgers.get(shape, ())))
 
     def rivals(self, shape: int) -> tuple[frozenset[int], frozenset[int]]:
         """Return the shapes that keep this one away where they are, and those it must be near."""
-        links = {True: set[int](), False: set(self.attached.rivals(shape))}
+        links = {True: set[int](), False: set(self.attaching(shape))}
         for tally in self._tallies.get(shape, ()):
             if tally.term.link is not Link.FOND:
                 links[tally.term.link is Link.NEAR].update(tally.term.adds)
@@ -413,34 +362,48 @@ class AffinityState:
         # The first of its kind may go anywhere: any other that comes before has it come there.
         first = bool(company) and _first(company, future=False)
         for tally in tallies:
-            if tally.term.link in _ALLOWED or (first and tally.term.link is Link.NEAR):
+            away = tally.term.link in (Link.APART, Link.EVEN)
+            if away or (first and tally.term.link is Link.NEAR):
                 domains = np.unique(tally.term.domain[nodes])
                 near = np.isin(tally.term.domain, domains[domains >= 0])
                 for other in tally.term.adds:
-                    yield other, near if tally.term.link in _ALLOWED else ~near
+                    yield other, near if away else ~near
 
-    def open(self, shape: int, *, future: bool = False) -> BoolArray | None:
-        """Return (N,) where the next task of the shape may go; None: it has no terms."""
-        tallies = self._tallies.get(shape, ())
-        near = _near(tallies, future=future)
-        served = self.stock.open(shape)
-        marks = [each for each in (near, served) if each is not None]
-        strict = (tally for tally in tallies if _matters(tally))
-        marks += [_ALLOWED[tally.term.link](tally, future=future) for tally in strict]
-        room = self.attached.room(shape, future=future)
-        marks += [] if room is None else [room > 0]
-        return _all(marks) if marks else None
+    def _marks(
+        self, shape: int, *, future: bool = False, apart: bool = False
+    ) -> Iterator[tuple[str, BoolArray]]:
+        """Yield why a node may be barred, and (N,) where it is not.
 
-    def apart(self, shape: int, *, future: bool = False) -> BoolArray | None:
-        """Return (N,) where nothing is that must stay away, and no volume lacks; None: everywhere.
-
-        Unlike the other terms, it cannot become true by placing more.
+        `apart`: only what cannot become true by placing more.
         """
         tallies = self._tallies.get(shape, ())
-        away = (tally for tally in tallies if _matters(tally) and tally.term.link is Link.APART)
-        marks = [_free(tally, future=future) for tally in away]
+        near = None if apart else _near(tallies, future=future)
+        for tally in tallies:
+            term = tally.term
+            if term.link is Link.NEAR and near is not None:
+                yield term.text, near
+                near = None
+            elif term.link is Link.APART and tally.total > 0:
+                yield term.text, tally.here(tally.may_hold(future=future)[-1]) <= 0
+            elif term.link is Link.EVEN and not apart:
+                # Now it has to be even both with those that are to be evicted or to come, and
+                # without them.
+                even = [_is_even(tally, counts) for counts in tally.may_hold(future=future)]
+                yield term.text, _all(even)
         served = self.stock.open(shape)
-        marks += [] if served is None else [served]
+        if served is not None:
+            yield NOT_SERVED, served
+        room = None if apart else self.attached(shape, future=future)
+        if room is not None:
+            yield TOO_MANY, room > 0
+
+    def open(self, shape: int, *, future: bool = False, apart: bool = False) -> BoolArray | None:
+        """Return (N,) where the next task of the shape may go; None: everywhere.
+
+        `apart`: where nothing is that must stay away, and no volume lacks. Unlike the other terms,
+        that cannot become true by placing more.
+        """
+        marks = [allowed for _, allowed in self._marks(shape, future=future, apart=apart)]
         return _all(marks) if marks else None
 
     def single(self, shape: int) -> bool:
@@ -454,30 +417,13 @@ class AffinityState:
 
     def barred(self, shape: int) -> tuple[CodeArray, tuple[str, ...]] | None:
         """Return (N,) 0 where the next task may go, else 1 + the position of the reason."""
-        tallies, served = self._tallies.get(shape, ()), self.stock.open(shape)
-        room = self.attached.room(shape)
-        columns = [*(tally.term.domain for tally in tallies[:1]), served, room]
-        known = next((column for column in columns if column is not None), None)
-        if known is None:
+        marks = list(self._marks(shape))
+        if not marks:
             return None
-        near = _near(tallies, future=False)
-        codes = np.zeros(len(known), np.int16)
-        texts: list[str] = []
-        for tally in tallies:
-            link = tally.term.link
-            if link is Link.FOND:
-                continue
-            allowed = _ALLOWED[link](tally, future=False) if link in _ALLOWED else near
-            texts.append(tally.term.text)
-            if allowed is not None:
-                codes[(codes == 0) & ~allowed] = len(texts)
-        if served is not None:
-            texts.append(NOT_SERVED)
-            codes[(codes == 0) & ~served] = len(texts)
-        if room is not None:
-            texts.append(TOO_MANY)
-            codes[(codes == 0) & (room == 0)] = len(texts)
-        return codes, tuple(texts)
+        codes = np.zeros(len(marks[0][1]), np.int16)
+        for code, (_, allowed) in enumerate(marks, 1):
+            codes[(codes == 0) & ~allowed] = code
+        return codes, tuple(text for text, _ in marks)
 
     def fond(self, shape: int, *, future: bool = False) -> FloatArray | None:
         """Return (N,) how well the neighbours suit, 0 - 100; None: no such preference."""
@@ -486,7 +432,7 @@ class AffinityState:
             return None
         # Brought to 0 - 100 as kube-scheduler's NormalizeScore of InterPodAffinity does, by the
         # least and the most of all nodes; a node without the label counts as 0.
-        total = np.sum([tally.here(tally.lasts(future=future)) for tally in tallies], axis=0)
+        total = np.sum([tally.here(tally.may_hold(future=future)[0]) for tally in tallies], axis=0)
         least, most = total.min(), total.max()
         scale = 100 / (most - least) if most > least else 0.0
         marks: FloatArray = (total - least) * scale
@@ -524,13 +470,7 @@ def _near(tallies: tuple[_Tally, ...], *, future: bool) -> BoolArray | None:
         if not any(tally.coming is not None and tally.coming.any() for tally in near):
             return _all([tally.term.domain >= 0 for tally in near])
         future = True
-    return _all([tally.here(tally.lasts(future=future)) > 0 for tally in near])
-
-
-def _matters(tally: _Tally) -> bool:
-    """Say whether the term may keep the next task from some node, company apart."""
-    link = tally.term.link
-    return link is Link.EVEN or (link is Link.APART and tally.total > 0)
+    return _all([tally.here(tally.may_hold(future=future)[0]) > 0 for tally in near])
 
 
 def _is_by_node(term: AffinityTerm) -> bool:
@@ -555,19 +495,9 @@ def _first(near: list[_Tally], *, future: bool) -> bool:
 
 def _is_unmet(near: list[_Tally], *, future: bool) -> bool:
     """Return whether no pod matches any of the terms."""
-    return not any(tally.holds(future=future).any() for tally in near)
-
-
-def _free(tally: _Tally, *, future: bool) -> BoolArray:
-    counts = tally.holds(future=True) if future else tally.may_hold()[-1]
-    free: BoolArray = tally.here(counts) <= 0
-    return free
-
-
-def _even(tally: _Tally, *, future: bool) -> BoolArray:
-    # Now it has to be even both with those that are to be evicted or to come, and without them.
-    possible = [tally.holds(future=True)] if future else tally.may_hold()
-    return _all([_is_even(tally, counts) for counts in possible])
+    # Those that are to be evicted are there still, and those that are promised not yet.
+    held = (t.may_hold(future=True)[0] if future else t.counts for t in near)
+    return not any(counts.any() for counts in held)
 
 
 def _is_even(tally: _Tally, counts: IntArray) -> BoolArray:
@@ -579,6 +509,3 @@ def _is_even(tally: _Tally, counts: IntArray) -> BoolArray:
     more = counts[term.domain] + term.itself - fewest
     allowed: BoolArray = (term.domain >= 0) & (more <= term.skew)
     return allowed
-
-
-_ALLOWED: Final = {Link.APART: _free, Link.EVEN: _even}

@@ -330,10 +330,10 @@ class Fit:
         if not self.shape.tied:
             return capacity
         affinity = self._room.affinity
-        apart = affinity.apart(self._id, future=self._future)
+        apart = affinity.open(self._id, future=self._future, apart=True)
         if apart is not None:
             capacity *= apart[nodes]
-        room = affinity.attached.room(self._id, future=self._future)
+        room = affinity.attached(self._id, future=self._future)
         return capacity if room is None else np.minimum(capacity, room[nodes])
 
     def score(self, nodes: IntArray, depth: IntArray, *, whole: bool = False) -> FloatArray:

@@ -145,7 +145,7 @@ def _obstacles(session: Session, ask: Ask, tasks: PodSetState) -> Obstacles:
         for code, text in enumerate(tied[1], 1):
             _count(barred, text, int(np.count_nonzero(tied[0][blocked] == code)))
         blocked = blocked[tied[0][blocked] == 0]
-    volumes = session.room.affinity.attached.room(tasks.pod_set.shape)
+    volumes = session.room.affinity.attached(tasks.pod_set.shape)
     if volumes is not None:
         full = session.fit(ask, tasks).capacity[blocked] >= volumes[blocked]
         _count(barred, TOO_MANY, int(np.count_nonzero(full)))
@@ -372,7 +372,7 @@ def _empty(session: Session, tasks: PodSetState, *, beside: bool = False) -> Emp
         capacity = session.most(shape, beside=beside)[suits]
         if tasks.shape.ports:
             capacity = np.minimum(capacity, 1)
-        volumes = session.room.affinity.attached.empty(shape)
+        volumes = session.room.affinity.attached(shape, empty=True)
         if volumes is not None:
             capacity = np.minimum(capacity, volumes[suits])
         most = min([int(capacity.sum()), *_apart(tasks, np.flatnonzero(suits)[capacity > 0])])

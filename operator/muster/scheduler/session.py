@@ -785,7 +785,7 @@ class Session:
         yield from affinity.reach(id_, nodes)
         here = np.zeros(len(self.snapshot.nodes.names), np.bool_)
         here[nodes] = True
-        rivals = affinity.attached.rivals(id_)
+        rivals = affinity.attaching(id_)
         for other in self.snapshot.shapes:
             if other in rivals or other in self.met(tasks.shape.ports):
                 yield other, here
