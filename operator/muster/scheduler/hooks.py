@@ -7,7 +7,6 @@ Each field of `Hooks` is a row of the table; `Rules` has one generic combiner pe
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -17,6 +16,7 @@ import numpy as np
 
 from muster.scheduler.ask import Ask
 from muster.scheduler.capacity import Scorer, Stack
+from muster.scheduler.domains import Slicing
 from muster.scheduler.model import (
     BoolArray,
     CodeArray,
@@ -71,52 +71,8 @@ Answers = IntArray
 YES, NO, VETO = 1, 0, -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Region:
-    """Nodes to which some tasks of a gang are confined for an attempt."""
-
-    nodes: BoolArray
-    """(N,)"""
-    shapes: frozenset[int] | None = None
-    """Keys of the shapes that are confined; None: all."""
-
-
-@dataclass(frozen=True, eq=False)
-class Slicing:
-    """Roles of which each so many consecutive ranks are to lie in one domain."""
-
-    pod_sets: Sequence[PodSet]
-    """In the order of the ranks."""
-    length: int
-    """How many ranks are a slice."""
-    label: str
-    domain: IntArray
-    """(N,): -1 without the label."""
-    size: int
-    """D"""
-    around: Sequence[IntArray]
-    """(D,) of each wider level, the widest first: of which of its domains each is part."""
-
-    def has(self, pod_set: PodSet) -> bool:
-        """Say whether it is about the pod set."""
-        return any(pod_set is own for own in self.pod_sets)
-
-    def number(self, role: str, index: int) -> int:
-        """Return of which slice a task is."""
-        return (self._firsts[role] + index) // self.length
-
-    @cached_property
-    def _firsts(self) -> Mapping[str, int]:
-        """Role -> the rank of its first task."""
-        totals = Counter[str]()
-        for pod_set in self.pod_sets:
-            totals[pod_set.role] += pod_set.total
-        before = itertools.accumulate(totals.values(), initial=0)
-        return dict(zip(totals, before, strict=False))
-
-
 Within = Mapping[int, BoolArray]
-"""Shape -> (N,) where its tasks may go; those left out may go everywhere."""
+"""Shape -> (N,) where its tasks may go for an attempt; those left out may go everywhere."""
 ATTEMPTS: Final = 32
 """How many domains are tried for a gang whose members must be near each other."""
 
@@ -162,8 +118,8 @@ class Hooks:
     """Which nodes suit the shape."""
     score: Callable[[Shape], Scorer | None] | None = None
     """How well nodes suit the shape, weighted."""
-    regions: Callable[[Ask], Iterable[Sequence[Region]] | None] | None = None
-    """Where to try the gang, best first, no region for everywhere; as a whole None: no opinion.
+    regions: Callable[[Ask], Iterable[Sequence[Within]] | None] | None = None
+    """Where to try the gang, best first, each by one or several regions; None: no opinion.
     What comes later may be asked for when what came first was tried, to no avail."""
     numbering: Callable[[GangState, PodSet], Sequence[IntArray] | None] | None = None
     """Through which domains the members of a pod set are numbered, (N,) of each level from the
@@ -346,11 +302,8 @@ class Rules:
         several = itertools.product(*lists) if len(lists) != 1 else ((r,) for r in lists[0])
         for chosen in several:
             within: dict[int, BoolArray] = {}
-            for region in itertools.chain(*chosen):
-                for tasks in ask.gang.tasks:
-                    key = tasks.pod_set.shape
-                    if region.shapes is None or key in region.shapes:
-                        within[key] = within.get(key, region.nodes) & region.nodes
+            for shape, nodes in (item for one in itertools.chain(*chosen) for item in one.items()):
+                within[shape] = within.get(shape, nodes) & nodes
             none = {shape for shape, nodes in within.items() if not nodes.any()}
             without = [tasks for tasks in ask.gang.tasks if tasks.pod_set.shape in none]
             if not without or ask.gang.minimum_of(without) <= 0:

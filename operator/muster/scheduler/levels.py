@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The levels that the labels of nodes make, and which roles of a gang are to lie together there.
 
-A level is a node label, a domain the nodes with one value of it. A party are the roles of a gang
-that one constraint applies to: the job's constraint applies to all roles that are not exempt, that
-of a role to this role in addition, and that of the policy to roles without any other.
+A party are the roles of a gang that one constraint applies to: the job's constraint applies to
+all roles that are not exempt, that of a role to this role in addition, and that of the policy to
+roles without any other. Letters in array shapes: N nodes, D domains, R resources.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -17,9 +17,11 @@ from typing import Final
 import numpy as np
 
 from muster.api.reasons import Reason
-from muster.scheduler.domains import Domains
-from muster.scheduler.hooks import Demand, Slicing
-from muster.scheduler.model import BoolArray, PodSet, Refusal, Topology
+from muster.scheduler.ask import Ask
+from muster.scheduler.capacity import ALL
+from muster.scheduler.domains import Domains, Level, Slicing
+from muster.scheduler.hooks import Demand
+from muster.scheduler.model import BoolArray, FloatArray, IntArray, PodSet, Refusal, Topology
 from muster.scheduler.session import Session, cached
 from muster.scheduler.state import GangState, PodSetState
 
@@ -28,16 +30,98 @@ LISTED: Final = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Level:
-    """One label and its domains."""
+class Room:
+    """What the nodes have for a gang at one moment."""
 
-    label: str
-    names: tuple[str, ...]
-    """D: its values."""
-    domains: Domains
-    breadth: tuple[int, int, int]
-    """Nodes of the largest domain, nodes with the label, and the negative number of domains. If
-    each domain lies in one of a wider level, none of the three is larger than there."""
+    capacity: Mapping[int, IntArray]
+    """Shape -> (N,) how many of its tasks fit on each node."""
+    free: IntArray
+    """(N, R), not to be changed."""
+
+    @classmethod
+    def now(cls, session: Session, ask: Ask) -> Room:
+        """Return what is free, soon ending pods apart from it where any are."""
+        future = session.counts_ending(ask)
+        # A fit follows each try, and when that is undone only once it is asked again; what is
+        # free is as before by then.
+        return cls(
+            {
+                tasks.pod_set.shape: session.fit(ask, tasks, future=future).capacity.copy()
+                for tasks in ask.gang.tasks
+            },
+            session.room.free(ALL, future=future),
+        )
+
+    @classmethod
+    def empty(cls, session: Session, gang: GangState) -> Room:
+        """Return what would be free if nothing ran."""
+        shapes = [tasks.pod_set.shape for tasks in gang.tasks]
+        most = {shape: session.most(shape) for shape in shapes}
+        return cls(most, session.snapshot.nodes.allocatable)
+
+    def share(self, demand: Demand, domains: Domains, nodes: BoolArray | None) -> FloatArray:
+        """Return (D,) what part of these tasks each domain has room for, 1 or more: all.
+
+        Only these (N,) nodes count; None: all. The roles are looked at one by one, and by what
+        they take together; it is an upper bound all the same, as tasks do not fill every node.
+        """
+        held = [self.capacity[tasks.pod_set.shape] for tasks, _ in demand]
+        parts = [
+            domains.sums(each if nodes is None else each * nodes) / count
+            for each, (_, count) in zip(held, demand, strict=True)
+        ]
+        if len(demand) < 2:
+            return parts[0] if parts else np.full(domains.size, np.inf)
+        wanted = sum(
+            (tasks.amount(count) for tasks, count in demand), np.zeros(self.free.shape[1])
+        )
+        used = np.any([each > 0 for each in held], axis=0)
+        used = used if nodes is None else used & nodes
+        for column in np.flatnonzero(wanted).tolist():
+            free = np.maximum(self.free[:, column], 0) * used
+            parts.append(domains.sums(free) / wanted[column])
+        least: FloatArray = np.minimum.reduce(parts)
+        return least
+
+    def fitting(self, tasks: Iterable[PodSetState], domains: Domains) -> FloatArray:
+        """Return (D,) how many of the tasks fit into each domain at most, in any mix."""
+        counts = np.zeros(domains.size)
+        for each in tasks:
+            sums = domains.sums(self.capacity[each.pod_set.shape])
+            counts += np.minimum(sums, each.coming)
+        return counts
+
+    def differing(
+        self, gang: GangState, domains: Domains, chosen: Sequence[int], most: int = 1
+    ) -> Iterable[int]:
+        """Yield the domains, but `most` of those that are equal as the gang sees them."""
+        if not chosen or any(tasks.shape.tied or tasks.shape.ports for tasks in gang.tasks):
+            yield from chosen
+            return
+        # The first equals none before it; only who asks for another one has to be told which do.
+        yield chosen[0]
+        nodes = np.flatnonzero(domains.within(np.array(chosen)))
+        columns = np.flatnonzero(gang.lacking())
+        # Two domains are equal if the same tasks fit on the same numbers of nodes with the same
+        # free room, whichever node that is.
+        rows = np.column_stack([*self.capacity.values(), self.free[:, columns]])[nodes]
+        own = domains.domain[nodes]
+        order = np.lexsort((*rows.T, own))
+        ends = np.cumsum(np.bincount(own + 1, minlength=domains.size + 1)).tolist()
+        seen = Counter[bytes]()
+        for place, domain in enumerate(chosen):
+            mark = rows[order[ends[domain] : ends[domain + 1]]].tobytes()
+            seen[mark] += 1
+            if place and seen[mark] <= most:
+                yield domain
+
+
+def members(session: Session, gang: GangState) -> Iterator[tuple[PodSet, int, int]]:
+    """Yield (pod set, index, position of its node) of the members that have a node."""
+    index = session.snapshot.nodes.index
+    for pod_set in gang.spec.pod_sets:
+        yield from ((pod_set, i, index[node]) for i, node in pod_set.held if node in index)
+    yield from ((tasks.pod_set, i, node) for tasks, i, node in gang.placed())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,13 +140,14 @@ class Party:
 
     @property
     def demand(self) -> Demand:
-        """What of it would make the gang just whole."""
-        return [(tasks, count) for tasks, count in self.gang.demand() if self.has(tasks.pod_set)]
+        """What of it would make the gang just whole; roles of which that is nothing left out."""
+        demand = self.gang.demand()
+        return [(tasks, n) for tasks, n in demand if n and tasks.pod_set in self.pod_sets]
 
     @property
     def tasks(self) -> Sequence[PodSetState]:
         """What of it has no node."""
-        return [tasks for tasks in self.gang.tasks if self.has(tasks.pod_set)]
+        return [tasks for tasks in self.gang.tasks if tasks.pod_set in self.pod_sets]
 
     @property
     def shapes(self) -> frozenset[int]:
@@ -71,13 +156,8 @@ class Party:
 
     def home(self, session: Session) -> list[int]:
         """Return the nodes on which it has members, some several times."""
-        index = session.snapshot.nodes.index
-        names = (node for pod_set in self.pod_sets for _, node in pod_set.held)
-        home = [index[node] for node in names if node in index]
-        for tasks, _, nodes in self.gang.placements:
-            if self.has(tasks.pod_set):
-                home += nodes
-        return home
+        found = members(session, self.gang)
+        return [node for pod_set, _, node in found if pod_set in self.pod_sets]
 
     def allows(self, nodes: BoolArray) -> bool:
         """Return whether (N,) nodes lie in one domain of the required level, if one is required.
@@ -87,12 +167,8 @@ class Party:
         """
         if not self.asked.required:
             return True
-        inside = self.levels[-1].domains.domain[nodes]
+        inside = self.levels[-1].domain[nodes]
         return not len(inside) or bool(inside[0] >= 0 and (inside == inside[0]).all())
-
-    def has(self, pod_set: PodSet) -> bool:
-        """Say whether the pod set is one of its own."""
-        return any(pod_set is own for own in self.pod_sets)
 
 
 class Levels:
@@ -101,16 +177,14 @@ class Levels:
     def __init__(self, session: Session, labels: Sequence[str], required: str) -> None:
         self._session = session
         self._labels = labels if not required or required in labels else (*labels, required)
-        self.default = Topology(required, required=True) if required else None
+        # If none is required, the widest one that is named: a merely preferred level keeps nothing
+        # out, so all of them are tried from the narrowest on.
+        level = required or next(reversed(labels), "")
+        self.default = Topology(level, required=bool(required)) if level else None
         """What holds for gangs that say nothing."""
         self._parties: dict[int, tuple[GangState, Sequence[Party]]] = {}
         """By the id of the state, which is kept as well so that it is nobody else's."""
         self._read: dict[str, Level] = {}
-        self._tried: dict[Topology, Sequence[Level]] = {}
-        if self.default is None and labels:
-            # The widest one that is named: a merely preferred level keeps nothing out, so all of
-            # them are tried from the narrowest on.
-            self.default = Topology(labels[-1])
 
     def parties(self, gang: GangState) -> Sequence[Party]:
         """Return the parties of a gang: that of the job first, then the roles in their order."""
@@ -122,12 +196,11 @@ class Levels:
 
     def _made(self, gang: GangState) -> Sequence[Party]:
         spec = gang.spec
-        if not (self._session.snapshot.topologies and spec.lies):
-            whole = [] if self.default is None else [(self.default, None)]
-            return [self._party(gang, spec.pod_sets, asked, role) for asked, role in whole]
         found = dict[tuple[Topology, str | None], list[PodSet]]()
         if spec.topology is not None:
-            found[spec.topology, None] = [p for p in spec.pod_sets if not _is_exempt(p)]
+            found[spec.topology, None] = [
+                p for p in spec.pod_sets if p.topology is None or not p.topology.exempt
+            ]
         for pod_set in spec.pod_sets:
             own = pod_set.topology
             if own is not None:
@@ -143,13 +216,11 @@ class Levels:
     def _party(
         self, gang: GangState, pod_sets: Sequence[PodSet], asked: Topology, role: str | None
     ) -> Party:
-        levels = self._tried.get(asked)
-        if levels is None:
-            levels = self._tried[asked] = self._around(asked)
         # The slices of a role replace those of its job.
-        sliced = [p for p in pod_sets if role is not None or not _has_slices(p)]
+        own = [p for p in pod_sets if p.topology is not None and p.topology.slice_size]
+        sliced = [p for p in pod_sets if role is not None or p not in own]
         slicing = self._slicing(sliced, asked) if asked.slice_size and sliced else None
-        return Party(gang, pod_sets, asked, levels, role, slicing)
+        return Party(gang, pod_sets, asked, self._around(asked), role, slicing)
 
     def is_own(self, party: Party) -> bool:
         """Say whether the gang itself has asked for it, not the policy."""
@@ -184,13 +255,12 @@ class Levels:
 
     def _slicing(self, pod_sets: Sequence[PodSet], asked: Topology) -> Slicing:
         level, levels = self._level(asked.slice_level), self._sorted(asked)
-        domain, size = level.domains.domain, level.domains.size
         # Any node of a domain tells in which wider ones it lies.
-        at = np.zeros(size, np.int64)
-        at[domain[domain >= 0]] = np.flatnonzero(domain >= 0)
+        at, there = np.zeros(level.size, np.int64), np.flatnonzero(level.domain >= 0)
+        at[level.domain[there]] = there
         wider = levels[levels.index(level) + 1 :]
-        around = [one.domains.domain[at] for one in reversed(wider)]
-        return Slicing(pod_sets, asked.slice_size, level.label, domain, size, around)
+        around = [one.domain[at] for one in reversed(wider)]
+        return Slicing(pod_sets, asked.slice_size, level, around)
 
     def _level(self, label: str) -> Level:
         return cached(self._read, label, lambda: _read(self._session, label))
@@ -201,14 +271,6 @@ class Levels:
         return sorted(set().union(*self._session.snapshot.nodes.labels))
 
 
-def _is_exempt(pod_set: PodSet) -> bool:
-    return pod_set.topology is not None and pod_set.topology.exempt
-
-
-def _has_slices(pod_set: PodSet) -> bool:
-    return pod_set.topology is not None and pod_set.topology.slice_size > 0
-
-
 def _read(session: Session, label: str) -> Level:
     values = [labels.get(label) for labels in session.snapshot.nodes.labels]
     nodes = Counter(value for value in values if value is not None)
@@ -216,4 +278,4 @@ def _read(session: Session, label: str) -> Level:
     numbers[None] = -1
     domain = np.array([numbers[value] for value in values], np.int64)
     breadth = max(nodes.values(), default=0), nodes.total(), -len(nodes)
-    return Level(label, tuple(nodes), Domains(domain, max(len(nodes), 1)), breadth)
+    return Level(domain, max(len(nodes), 1), label, tuple(nodes), breadth)

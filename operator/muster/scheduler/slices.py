@@ -6,7 +6,8 @@ The ranks of a party are those of its roles in their order. The last slice may b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -14,7 +15,9 @@ import numpy as np
 from muster.scheduler.ask import Ask
 from muster.scheduler.budget import ATTEMPT, RANK, SPLIT
 from muster.scheduler.capacity import Picks
-from muster.scheduler.hooks import Demand, Slicing
+from muster.scheduler.domains import Slicing
+from muster.scheduler.hooks import Demand
+from muster.scheduler.levels import members
 from muster.scheduler.model import BoolArray, IntArray
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
@@ -27,7 +30,7 @@ def place(session: Session, ask: Ask, slicing: Slicing) -> bool:
     of the ranks, for both together.
     """
     gang, soon, last = ask.gang, False, -1
-    held = dict(_held(session, gang, slicing))
+    held = _held(session, gang, slicing)
     for at, (number, wants) in enumerate(_slices(gang, slicing)):
         if at and session.budget.exhausted():
             return False
@@ -52,30 +55,30 @@ def elsewhere(session: Session, ask: Ask, tasks: PodSetState) -> BoolArray | Non
         return None
     session.budget.spend(ATTEMPT + RANK * (gang.spec.ready + gang.spec.missing))
     number = slicing.number(tasks.pod_set.role, tasks.waiting[tasks.taken])
-    domains = dict(_held(session, gang, slicing)).get(number)
+    domains = _held(session, gang, slicing).get(number)
     if domains is None:
-        mates = [(t, _count(slicing, t, number)) for t in gang.tasks if slicing.has(t.pod_set)]
+        mates = [
+            (t, _count(slicing, t, number)) for t in gang.tasks if t.pod_set in slicing.pod_sets
+        ]
         wants = [(t, count) for t, count in mates if count]
         domains = frozenset(_domains(session, ask, slicing, wants, None, -1, soon=False))
-    return ~np.isin(slicing.domain, list(domains))
+    return ~np.isin(slicing.level.domain, list(domains))
 
 
 def of(session: Session, gang: GangState, tasks: PodSetState) -> Slicing | None:
     """Return the slicing that the tasks are part of, if any."""
     found = session.rules.slices(gang) or ()
-    return next((one for one in found if one.has(tasks.pod_set)), None)
+    return next((one for one in found if tasks.pod_set in one.pod_sets), None)
 
 
 def usable(slicing: Slicing, capacity: IntArray) -> IntArray:
     """Return (N,) how many ranks whole slices have room for, told on one node of each domain."""
-    labelled = slicing.domain >= 0
-    sums = np.bincount(slicing.domain[labelled], capacity[labelled], slicing.size)
+    sums = slicing.level.sums(capacity).astype(np.int64)
     # The sum stands on the first node of its domain and 0 on the others, so that it adds up as
     # capacities of nodes do.
-    found, first = np.unique(slicing.domain, return_index=True)
+    found, first = np.unique(slicing.level.domain, return_index=True)
     room = np.zeros_like(capacity)
-    whole = sums.astype(np.int64) // slicing.length * slicing.length
-    room[first[found >= 0]] = whole[found[found >= 0]]
+    room[first[found >= 0]] = (sums // slicing.length * slicing.length)[found[found >= 0]]
     return room
 
 
@@ -89,30 +92,22 @@ def _slices(gang: GangState, slicing: Slicing) -> Iterator[tuple[int, Demand]]:
     ranked = [
         (slicing.number(tasks.pod_set.role, index), at)
         for at, (tasks, count) in enumerate(gang.demand())
-        if slicing.has(tasks.pod_set)
+        if tasks.pod_set in slicing.pod_sets
         for index in tasks.waiting[tasks.taken : tasks.taken + count]
     ]
-    for number, members in groupby(sorted(ranked), lambda one: one[0]):
-        parts = groupby(members, lambda one: one[1])
+    for number, rows in groupby(sorted(ranked), lambda one: one[0]):
+        parts = groupby(rows, lambda one: one[1])
         yield number, [(gang.tasks[at], len(list(each))) for at, each in parts]
 
 
-def _held(
-    session: Session, gang: GangState, slicing: Slicing
-) -> Iterator[tuple[int, frozenset[int]]]:
-    """Yield the number of each slice that has members on nodes, and in which domains."""
-    index, found = session.snapshot.nodes.index, dict[int, set[int]]()
-    for pod_set in gang.spec.pod_sets:
-        if slicing.has(pod_set):
-            for i, node in pod_set.held:
-                if node in index:
-                    number = slicing.number(pod_set.role, i)
-                    found.setdefault(number, set()).add(int(slicing.domain[index[node]]))
-    for tasks, i, at in gang.placed():
-        if slicing.has(tasks.pod_set):
-            number = slicing.number(tasks.pod_set.role, i)
-            found.setdefault(number, set()).add(int(slicing.domain[at]))
-    yield from ((number, frozenset(domains)) for number, domains in found.items())
+def _held(session: Session, gang: GangState, slicing: Slicing) -> Mapping[int, Collection[int]]:
+    """Return slice -> domains of its members that have nodes."""
+    found = defaultdict[int, set[int]](set)
+    for pod_set, index, node in members(session, gang):
+        if pod_set in slicing.pod_sets:
+            domain = int(slicing.level.domain[node])
+            found[slicing.number(pod_set.role, index)].add(domain)
+    return found
 
 
 def _domains(
@@ -120,17 +115,17 @@ def _domains(
     ask: Ask,
     slicing: Slicing,
     wants: Demand,
-    fixed: frozenset[int] | None,
+    fixed: Collection[int] | None,
     last: int,
     *,
     soon: bool,
 ) -> Sequence[int]:
     """Return the domains that may have room for a slice: near the last one, the tightest first."""
-    room = np.full(slicing.size, np.iinfo(np.int64).max)
+    room = np.full(slicing.level.size, np.iinfo(np.int64).max)
     for tasks, count in wants:
         within = ask.within.get(tasks.pod_set.shape, True)
-        capacity = session.fit(ask, tasks, future=soon).capacity * within * (slicing.domain >= 0)
-        sums = np.bincount(slicing.domain + 1, capacity, slicing.size + 1)[1:].astype(np.int64)
+        capacity = session.fit(ask, tasks, future=soon).capacity * within
+        sums = slicing.level.sums(capacity).astype(np.int64)
         room = np.minimum(room, np.where(sums >= count, sums, 0))
     possible = np.flatnonzero(room).tolist()
     if fixed is not None:
@@ -160,7 +155,7 @@ def _put(
         if at and session.budget.exhausted():
             break
         session.budget.spend(ATTEMPT if at else 0)
-        mark, inside, done = session.mark(), slicing.domain == domain, True
+        mark, inside, done = session.mark(), slicing.level.domain == domain, True
         for tasks, count in wants:
             here = ask.inside({tasks.pod_set.shape: inside})
             picks = session.pick(here, tasks, count, future=soon, ahead=ahead)

@@ -18,7 +18,8 @@ from muster.scheduler import diagnosis, packing, slices
 from muster.scheduler.actions import reserve
 from muster.scheduler.ask import Ask, Failure
 from muster.scheduler.budget import ATTEMPT, CYCLE, DEFERRED
-from muster.scheduler.hooks import Demand, Slicing
+from muster.scheduler.domains import Slicing
+from muster.scheduler.hooks import Demand
 from muster.scheduler.model import BoolArray, Refusal
 from muster.scheduler.session import JobOrder, Session
 from muster.scheduler.state import GangState, PodSetState
@@ -281,7 +282,7 @@ def _in_slices(session: Session, ask: Ask, slicings: Sequence[Slicing]) -> Failu
     Largest tasks first at last, which of several roles finds what the given order does not.
     """
     gang, refused = ask.gang, None
-    others = [t for t in gang.tasks if not any(one.has(t.pod_set) for one in slicings)]
+    others = [t for t in gang.tasks if not any(t.pod_set in one.pod_sets for one in slicings)]
     for at, (last, tight) in enumerate(SLICED if len(gang.tasks) > 1 else SLICED[:1]):
         if at and session.budget.exhausted():
             break

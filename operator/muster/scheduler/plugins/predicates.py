@@ -10,8 +10,9 @@ import numpy as np
 
 from muster.scheduler import hooks
 from muster.scheduler.ask import Ask
-from muster.scheduler.domains import Domains, Room
-from muster.scheduler.hooks import ATTEMPTS, Barred, Hooks, Parsed, Region
+from muster.scheduler.domains import Domains
+from muster.scheduler.hooks import ATTEMPTS, Barred, Hooks, Parsed, Within
+from muster.scheduler.levels import Room
 from muster.scheduler.model import AffinityTerm, Shape
 from muster.scheduler.session import Session
 from muster.scheduler.state import PodSetState
@@ -42,7 +43,7 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     return Hooks(feasible=feasible, regions=lambda ask: _regions(session, ask))
 
 
-def _regions(session: Session, ask: Ask) -> Sequence[Sequence[Region]] | None:
+def _regions(session: Session, ask: Ask) -> Sequence[Sequence[Within]] | None:
     """Return the domains in which a gang whose members must be near each other may gather.
 
     The first of them decides it, so it must not go where the others have no room.
@@ -58,9 +59,9 @@ def _regions(session: Session, ask: Ask) -> Sequence[Sequence[Region]] | None:
     if not free:
         return None
     term, members = max(free.values(), key=lambda item: item[0].domain.max(initial=-1))
-    near = [(tasks, count) for tasks, count in gang.demand() if tasks in members]
+    near = [(tasks, count) for tasks, count in gang.demand() if count and tasks in members]
     domains = Domains(term.domain, len(term.counts))
     held = Room.now(session, ask).share(near, domains, term.domain >= 0)
-    shapes = frozenset(tasks.pod_set.shape for tasks in members)
+    shapes = [tasks.pod_set.shape for tasks in members]
     order = [d for d in np.argsort(held, kind="stable").tolist() if held[d] >= 1]
-    return [*((Region(term.domain == d, shapes),) for d in order[:ATTEMPTS]), ()]
+    return [*((dict.fromkeys(shapes, term.domain == d),) for d in order[:ATTEMPTS]), ()]

@@ -20,9 +20,9 @@ import numpy as np
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.ask import Ask
-from muster.scheduler.domains import Domains, Room
-from muster.scheduler.hooks import Demand, Hooks, Parsed, Region, Slicing, switch
-from muster.scheduler.levels import Levels, Party
+from muster.scheduler.domains import Domains, Slicing
+from muster.scheduler.hooks import Demand, Hooks, Parsed, Within, switch
+from muster.scheduler.levels import Levels, Party, Room
 from muster.scheduler.model import BoolArray, FloatArray, IntArray, PodSet, Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.slices import usable
@@ -72,17 +72,17 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     def slices(gang: GangState) -> Sequence[Slicing] | None:
         return [party.slicing for party in levels.parties(gang) if party.slicing] or None
 
-    def regions(ask: Ask) -> Iterator[Sequence[Region]] | None:
+    def regions(ask: Ask) -> Iterator[Sequence[Within]] | None:
         parties = levels.parties(ask.gang)
         return _together(session, ask, parties) if parties else None
 
     def numbering(gang: GangState, pod_set: PodSet) -> Sequence[IntArray] | None:
         # The party of the role itself decides, which is behind that of its job.
-        parties = [party for party in levels.parties(gang) if party.has(pod_set)]
+        parties = [party for party in levels.parties(gang) if pod_set in party.pod_sets]
         # Slices are placed in the order of their ranks.
-        sliced = any(party.slicing and party.slicing.has(pod_set) for party in parties)
+        sliced = any(party.slicing and pod_set in party.slicing.pod_sets for party in parties)
         if parties and (ranks or (levels.is_own(parties[-1]) and not sliced)):
-            return [level.domains.domain for level in reversed(parties[-1].levels)]
+            return [level.domain for level in reversed(parties[-1].levels)]
         return None
 
     return Hooks(
@@ -94,30 +94,27 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     )
 
 
-def _together(session: Session, ask: Ask, parties: Sequence[Party]) -> Iterator[Sequence[Region]]:
+def _together(session: Session, ask: Ask, parties: Sequence[Party]) -> Iterator[Sequence[Within]]:
     """Yield where to try each party of the gang, which may have a domain in common."""
     gang = ask.gang
     if len(parties) > 1 and gang.need:
         # Tasks that are not part of the first mix can stand in for others, and stay confined.
         parties = [
-            party
-            for party in parties
-            if any(count for _, count in party.demand) or (party.asked.required and party.tasks)
+            party for party in parties if party.demand or (party.asked.required and party.tasks)
         ]
     if not parties:
         yield ()
         return
     if len(parties) == 1:
-        shapes = None if len(parties[0].pod_sets) == len(gang.spec.pod_sets) else parties[0].shapes
         for nodes in _places(session, ask, parties[0]):
-            yield () if nodes is None else (Region(nodes, shapes),)
+            yield () if nodes is None else (dict.fromkeys(parties[0].shapes, nodes),)
         return
     own = [party.shapes for party in parties]
     looked = itertools.islice(_combinations(session, ask, parties), LOOKS)
     fitting = (chosen for chosen in looked if _hold(session, ask, parties, chosen))
     for chosen in itertools.islice(fitting, COMBINATIONS):
         parts = zip(chosen, own, strict=True)
-        yield tuple(Region(nodes, shapes) for nodes, shapes in parts if nodes is not None)
+        yield tuple(dict.fromkeys(shapes, nodes) for nodes, shapes in parts if nodes is not None)
     # What is merely preferred must not be the reason why nothing is found.
     strict = [party for party in parties if party.asked.required]
     if len(strict) < len(parties):
@@ -134,12 +131,14 @@ def _combinations(
         places = _distinct(_places(session, ask, party, len(parties), outer))
         return itertools.islice(places, PLACES)
 
-    if not any(job.has(role.pod_sets[0]) for role in roles):
+    if not any(role.pod_sets[0] in job.pod_sets for role in roles):
         yield from itertools.product(*(several(party, None) for party in parties))
         return
     for outer in several(job, None):
         # An exempt role is not confined to the place of its job.
-        inner = (several(role, outer if job.has(role.pod_sets[0]) else None) for role in roles)
+        inner = (
+            several(role, outer if role.pod_sets[0] in job.pod_sets else None) for role in roles
+        )
         yield from ((outer, *chosen) for chosen in itertools.product(*inner))
 
 
@@ -194,7 +193,7 @@ def _around(party: Party, home: Sequence[int]) -> Iterator[BoolArray]:
     """Yield the domains in which members are, level by level."""
     # Members that are there settle it: in their own domain first, at the narrowest level that has
     # room.
-    *narrower, widest = (level.domains.around(home) for level in party.levels)
+    *narrower, widest = (level.around(home) for level in party.levels)
     yield from filter(party.allows, narrower)
     # Members may run in two domains of it already, and their peers return to either.
     yield widest
@@ -209,7 +208,7 @@ def _fitting(
     """
     # The next ones are asked for when the first were tried, which leaves its marks on a fit.
     across = not party.asked.required
-    gang, levels = party.gang, [level.domains for level in party.levels]
+    gang, levels = party.gang, list[Domains](party.levels)
     if outer is not None:
         levels = [level.inside(outer) for level in levels]
     room, demand = _in_slices(party, Room.now(session, ask))
@@ -217,7 +216,7 @@ def _fitting(
     def share(level: Domains, nodes: BoolArray | None) -> FloatArray:
         return room.share(demand, level, nodes)
 
-    for i, level in enumerate(levels if any(count for _, count in demand) else ()):
+    for i, level in enumerate(levels if demand else ()):
         held = share(level, None)
         # The tightest first, so that larger domains stay whole for larger gangs.
         order = np.argsort(held, kind="stable")
@@ -243,7 +242,7 @@ def _for_other_mixes(
     """
     fitting = room.fitting(party.tasks, level)
     possible = _fits_in_a_mix(party.gang, party.tasks, fitting)
-    if any(count for _, count in party.demand):
+    if party.demand:
         possible &= share < 1
     # The tightest first. If the gang can do without the party, a few of the emptiest are enough.
     spare = party.gang.minimum_of(party.tasks) <= 0
@@ -272,11 +271,11 @@ def _ends(domains: Iterable[int]) -> Iterator[int]:
 
 def _in_slices(party: Party, room: Room) -> tuple[Room, Demand]:
     """Return room and demand as whole slices have it, where that of one role alone is asked."""
-    demand = [(tasks, count) for tasks, count in party.demand if count]
+    demand = party.demand
     if party.slicing is None or len(demand) != 1:
         return room, demand
     ((tasks, count),) = demand
-    if not party.slicing.has(tasks.pod_set):
+    if tasks.pod_set not in party.slicing.pod_sets:
         return room, demand
     shape, whole = tasks.pod_set.shape, count // party.slicing.length * party.slicing.length
     capacity = {**room.capacity, shape: usable(party.slicing, room.capacity[shape])}
@@ -318,11 +317,10 @@ def _refusals(session: Session, levels: Levels, gang: GangState) -> Iterator[Ref
         if not party.asked.required:
             continue
         room, level = Room.empty(session, gang), party.levels[-1]
-        share = room.share(party.demand, level.domains, level.domains.domain >= 0)
+        share = _share(session, party, room)
         tasks = party.tasks
         fits = (share >= 1).any() or (
-            gang.is_elastic
-            and _fits_in_a_mix(gang, tasks, room.fitting(tasks, level.domains)).any()
+            gang.is_elastic and _fits_in_a_mix(gang, tasks, room.fitting(tasks, level)).any()
         )
         if not fits:
             whose = f'no domain of the node label "{level.label}" could hold {_who(party)}'
@@ -355,8 +353,7 @@ def _no_domain(party: Party) -> str:
 
 def _whole_slices(party: Party, slicing: Slicing, room: Room) -> tuple[int, int] | None:
     """Return for how many whole slices there is room, and of how many; None: of several roles."""
-    demand = [(tasks, count) for tasks, count in party.demand if count]
-    demand = [(tasks, count) for tasks, count in demand if slicing.has(tasks.pod_set)]
+    demand = [(tasks, n) for tasks, n in party.demand if tasks.pod_set in slicing.pod_sets]
     if len(demand) != 1:
         return None
     ((tasks, count),) = demand
@@ -375,7 +372,7 @@ def _sliced(party: Party, whole: tuple[int, int] | None) -> str:
 
 def _share(session: Session, party: Party, room: Room) -> FloatArray:
     """Return (D,) as `Room.share`, of those domains in which the party may lie."""
-    domains, home = party.levels[-1].domains, party.home(session)
+    domains, home = party.levels[-1], party.home(session)
     where = domains.domain >= 0
     if home:
         where = where & domains.around(home)
@@ -392,8 +389,8 @@ def _best(session: Session, party: Party, room: Room, share: FloatArray) -> str:
     if not level.names:
         return ": no node has it"
     best = int(share.argmax())
-    nodes = level.domains.domain == best
-    demand = [(tasks, count) for tasks, count in party.demand if count]
+    nodes = level.domain == best
+    demand = party.demand
     fits = [
         f"{min(int(room.capacity[tasks.pod_set.shape][nodes].sum()), count)} of {count}"
         f"{tasks.pod_set.role and ' '}{tasks.pod_set.role}"
