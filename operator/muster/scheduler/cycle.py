@@ -8,7 +8,7 @@ else came, and as if all that runs, and all that starts, ended as expected.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import Final
@@ -35,7 +35,6 @@ from muster.scheduler.model import (
     Link,
     PodSet,
     Refusal,
-    Shape,
     Snapshot,
     times,
 )
@@ -89,7 +88,10 @@ def decisions(session: Session) -> tuple[Decision, ...]:
     """Return what was decided: gangs with placements first, as placed, then those that wait."""
     started = set(map(id, session.started))
     rest = sorted((j for j in session.gangs if id(j) not in started), key=session.order)
-    positions = _positions(gang for gang in rest if gang.need)
+    places, positions = Counter[str](), dict[str, int]()
+    for gang in (gang for gang in rest if gang.need):
+        places[gang.spec.queue] += 1
+        positions[gang.spec.key] = places[gang.spec.queue]
     first = heads(session, rest)
     evicted = session.evictions()
     return tuple(
@@ -108,17 +110,8 @@ def decisions(session: Session) -> tuple[Decision, ...]:
     )
 
 
-def _positions(waiting: Iterable[GangState]) -> Mapping[str, int]:
-    """Return key -> place in its queue, from 1."""
-    places: Counter[str] = Counter()
-    positions = {}
-    for gang in waiting:
-        places[gang.spec.queue] += 1
-        positions[gang.spec.key] = places[gang.spec.queue]
-    return positions
-
-
 def _verdict(session: Session, gang: GangState, positions: Mapping[str, int]) -> Verdict:
+    """Return the verdict. `positions`: key -> place in its queue, from 1."""
     spec, state = gang.spec, _state(session, gang)
     total = spec.ready + spec.missing
     placed = spec.ready if state in (GangPhase.WAITING, GangPhase.RESERVED) else gang.ready
@@ -210,7 +203,7 @@ def forecast(snapshot: Snapshot, policy: Policy, keys: Collection[str]) -> Mappi
     """
     found: dict[str, float] = {}
     waiting = [gang for gang in snapshot.gangs if gang.missing]
-    if any(map(_is_particular, _shapes(snapshot, waiting))):
+    if any(_is_particular(snapshot, gang) for gang in waiting):
         return found
     future = _Future(snapshot)
     for _ in range(min(CYCLES, LOOKS // max(len(waiting), 1))):
@@ -228,20 +221,16 @@ def forecast(snapshot: Snapshot, policy: Policy, keys: Collection[str]) -> Mappi
     return found
 
 
-def _shapes(snapshot: Snapshot, gangs: Iterable[Gang]) -> Iterator[Shape]:
-    wanted = {
-        pod_set.shape
-        for gang in gangs
-        for pod_set in gang.pod_sets
-        if pod_set.waiting or pod_set.returning
-    }
-    return (snapshot.shapes[shape] for shape in wanted)
-
-
-def _is_particular(shape: Shape) -> bool:
-    """Say whether it matters to a task who else is on a node."""
-    alone = not (shape.ports or shape.wants or shape.drivers)
-    return not alone or any(term.link is not Link.FOND for term in shape.affinity)
+def _is_particular(snapshot: Snapshot, gang: Gang) -> bool:
+    """Say whether it matters to tasks that wait who else is on a node."""
+    shapes = (snapshot.shapes[p.shape] for p in gang.pod_sets if p.waiting or p.returning)
+    return any(
+        shape.ports
+        or shape.wants
+        or shape.drivers
+        or any(term.link is not Link.FOND for term in shape.affinity)
+        for shape in shapes
+    )
 
 
 class _Future:
@@ -324,10 +313,7 @@ class _Future:
             self._charge(pod_set, -len(pod_set.held))
         if gang.queue in self._queues:
             queue = self._queues[gang.queue]
-            wanted = sum(
-                (len(pod_set.waiting) + len(pod_set.returning)) * pod_set.request.astype(float)
-                for pod_set in gang.pod_sets
-            )
+            wanted = sum(pod_set.coming for pod_set in gang.pod_sets)
             allocated, request = queue.allocated - gang.allocated, queue.request - gang.allocated
             self._queues[gang.queue] = replace(
                 queue, allocated=allocated, request=request - wanted

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from muster.scheduler.ask import Ask
-from muster.scheduler.capacity import Scorer, Stack
+from muster.scheduler.capacity import Scorer
 from muster.scheduler.domains import Slicing
 from muster.scheduler.model import (
     BoolArray,
@@ -73,8 +73,6 @@ YES, NO, VETO = 1, 0, -1
 
 Within = Mapping[int, BoolArray]
 """Shape -> (N,) where its tasks may go for an attempt; those left out may go everywhere."""
-ATTEMPTS: Final = 32
-"""How many domains are tried for a gang whose members must be near each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,21 +128,18 @@ class Hooks:
     """What to say of a gang that did not fit into any region, where it must lie in one."""
 
 
-HOOKS: Final = tuple(field.name for field in fields(Hooks))
-
-
 class Rules:
     """The answers of all plugins as one, asked tier by tier."""
 
     def __init__(self, tiers: Sequence[Sequence[Hooks]]) -> None:
         self._asked: Mapping[str, tuple[Callable[..., Any], ...]] = {
-            name: tuple(
+            field.name: tuple(
                 answer
                 for tier in tiers
                 for hooks in tier
-                if (answer := getattr(hooks, name)) is not None
+                if (answer := getattr(hooks, field.name)) is not None
             )
-            for name in HOOKS
+            for field in fields(Hooks)
         }
         self._tiers = tiers
         # Sort keys: the first difference decides.
@@ -163,6 +158,10 @@ class Rules:
         self.admissible = self._first("admissible")
         self.affordable: Callable[[GangState, Demand], Refusal | None]
         self.affordable = self._first("affordable")
+        # Answers of two could not be combined: each widens step by step, and the steps of two need
+        # not match.
+        self.reach: Callable[[GangState, FloatArray], Iterable[BoolArray]]
+        self.reach = next(iter(self._asked["reach"]), lambda *_: ())
         # All must agree; that a queue holds its due one alone may say.
         self.ready: Callable[[GangState], bool] = self._each("ready", all)
         self.pipelined: Callable[[GangState], bool] = self._each("pipelined", all)
@@ -177,17 +176,12 @@ class Rules:
 
     def _first(self, name: str) -> Callable[..., Any]:
         asked = self._asked[name]
-        if not asked:
-            return lambda *_: None
         if len(asked) == 1:
             return asked[0]
 
         def first(*subjects: object) -> object:
-            for answer in asked:
-                found: object = answer(*subjects)
-                if found is not None:
-                    return found
-            return None
+            answers = (answer(*subjects) for answer in asked)
+            return next((found for found in answers if found is not None), None)
 
         return first
 
@@ -215,36 +209,35 @@ class Rules:
         say yes; the first tier that has any decides. A veto of any tier holds. `among`: (U,) what
         might go, of which these are some; any of them has a say in which tier decides.
         """
-        tiers = self._answering(name)
-        if not tiers:
-            return units[:0]
         # Twice, as a plugin's answer depends on what has gone before: first which could go each
         # alone, then how many of these in their order, so that what some plugin forbids does not
         # count as gone before others.
-        alone = [_answers(tier, Claim(gang, victims, units, together=False)) for tier in tiers]
+        alone = self._said(name, Claim(gang, victims, units, together=False))
+        if not alone:
+            return units[:0]
         # Which tier decides must not depend on how many units were offered: a shorter list of the
         # same candidates could otherwise fall through to a later tier.
         first, going = _decided(alone)
         if first and among is not None and np.count_nonzero(among) > len(units):
             whole = Claim(gang, victims, np.flatnonzero(among), together=False)
-            first, _ = _decided([_answers(tier, whole) for tier in tiers])
+            first, _ = _decided(self._said(name, whole))
             going = _allowed(alone, first)
         units = units[going]
         left = Claim(gang, victims, units, together=True)
-        return units[_decided([_answers(tier, left) for tier in tiers])[1]]
+        return units[_decided(self._said(name, left))[1]]
 
     def lawful(self, name: str, gang: GangState, victims: Victims, units: IntArray) -> IntArray:
         """Return those of the units that no plugin forbids to take together, in their order."""
         for together in (False, True):
             claim = Claim(gang, victims, units, together)
-            vetoed = [(_answers(tier, claim) == VETO).any(0) for tier in self._answering(name)]
+            vetoed = [(said == VETO).any(0) for said in self._said(name, claim)]
             units = units[~np.logical_or.reduce(vetoed)]
         return units
 
-    def _answering(self, name: str) -> Sequence[Sequence[Callable[[Claim], Answers]]]:
-        """Return the plugins that answer the hook, of each tier that has any."""
-        tiers = [[ask for hooks in tier if (ask := getattr(hooks, name))] for tier in self._tiers]
-        return [tier for tier in tiers if tier]
+    def _said(self, name: str, claim: Claim) -> Sequence[CodeArray]:
+        """Return (plugins, M) what they say, of each tier in which any answers the hook."""
+        tiers = ([ask for hooks in tier if (ask := getattr(hooks, name))] for tier in self._tiers)
+        return [np.stack([ask(claim) for ask in asked]) for asked in tiers if asked]
 
     def barrier(self, gang: GangState, demand: Demand) -> Refusal | None:
         """Return why so many of these tasks must not be placed, whatever is free."""
@@ -255,13 +248,6 @@ class Rules:
             amount = sum((tasks.amount(count) for tasks, count in demand), zero)
             refusal = self.admissible(gang, amount)
         return refusal or self.affordable(gang, demand)
-
-    def reach(self, gang: GangState, amount: FloatArray) -> Iterator[BoolArray]:
-        """Yield from which queues it may have room back; the first plugin's answer counts."""
-        # Answers of two plugins could not be combined: each is a list that widens step by step,
-        # and the steps of two need not match.
-        for answer in self._asked["reach"][:1]:
-            yield from answer(gang, amount)
 
     def feasible(self, shape: Shape) -> Barred:
         """Return where the shape may go at all; the first plugin's reason counts."""
@@ -280,13 +266,7 @@ class Rules:
         if len(scorers) == 1:
             return scorers[0]
 
-        def total(stack: Stack) -> FloatArray:
-            ranks = np.zeros(len(stack.nodes))
-            for scorer in scorers:
-                ranks += scorer(stack)
-            return ranks
-
-        return total
+        return lambda stack: sum((s(stack) for s in scorers), np.zeros(len(stack.nodes)))
 
     def regions(self, ask: Ask) -> Iterator[Within]:
         """Yield where to try the gang, best first.
@@ -310,11 +290,6 @@ class Rules:
                 yield within
 
 
-def _answers(tier: Iterable[Callable[[Claim], Answers]], claim: Claim) -> CodeArray:
-    """Return (plugins, M) what each of a tier says."""
-    return np.stack([ask(claim) for ask in tier])
-
-
 def _allowed(answers: Sequence[CodeArray], tier: int) -> BoolArray:
     """Return (M,) what that tier lets go, and nobody forbids."""
     vetoed = np.logical_or.reduce([(answer == VETO).any(axis=0) for answer in answers])
@@ -331,6 +306,9 @@ def _decided(answers: Sequence[CodeArray]) -> tuple[int, BoolArray]:
     return tier, allowed
 
 
+Arguments = Mapping[str, Callable[[str], Any]]
+"""Name -> parser, which raises ValueError with what to write. A name that ends in a dot stands
+for all that begin with it."""
 Parsed = Mapping[str, Any]
 """Argument name -> value; those left out are absent."""
 _TRUE: Final = frozenset({"1", "t", "true"})

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from muster.scheduler.hooks import Hooks, Parsed
+from muster.scheduler.hooks import Arguments, Hooks, Parsed
 from muster.scheduler.plugins import (
     binpack,
     conformance,
@@ -35,9 +35,7 @@ class Plugin:
     """A row of the table of plugins."""
 
     answer: Callable[[Session, Parsed], Hooks]
-    arguments: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
-    """Name -> parser, which raises ValueError with what to write. A name that ends in a dot
-    stands for all that begin with it."""
+    arguments: Arguments = field(default_factory=dict)
 
 
 PLUGINS: Final[Mapping[str, Plugin]] = {

@@ -9,14 +9,13 @@ which some u_r is over 100 is out. f is piecewise linear, 0 - 100.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from muster.scheduler import hooks
 from muster.scheduler.capacity import NOWHERE, Stack
-from muster.scheduler.hooks import Hooks, Parsed
+from muster.scheduler.hooks import Arguments, Hooks, Parsed
 from muster.scheduler.model import FloatArray
 from muster.scheduler.session import Session
 
@@ -44,7 +43,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {
+ARGUMENTS: Final[Arguments] = {
     "binpack.weight": hooks.weight,
     "binpack.cpu": hooks.weight,
     "binpack.memory": hooks.weight,

@@ -8,10 +8,9 @@ queue that used more than its part, and so what the queue deserves.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
-from muster.scheduler.hooks import Hooks, Parsed
+from muster.scheduler.hooks import Arguments, Hooks, Parsed
 from muster.scheduler.session import Session
 
 HALF_LIFE: Final = "fairshare.halfLife"
@@ -25,7 +24,7 @@ def _time(text: str) -> float:
     return int(text[:-1]) * _UNITS[text[-1]]
 
 
-ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {HALF_LIFE: _time}
+ARGUMENTS: Final[Arguments] = {HALF_LIFE: _time}
 
 
 def half_life(arguments: Parsed) -> float:

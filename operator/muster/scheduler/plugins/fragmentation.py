@@ -16,22 +16,21 @@ is too small for it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from muster.scheduler import hooks
 from muster.scheduler.capacity import Scorer, Stack
-from muster.scheduler.hooks import Hooks, Parsed
+from muster.scheduler.hooks import Arguments, Hooks, Parsed
 from muster.scheduler.model import SLOT, FloatArray, IntArray, Shape, Snapshot
 from muster.scheduler.session import Session
 
 CLASSES: Final = 64
 """How many classes of tasks count, those with the most tasks."""
 
-ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {"fragmentation.weight": hooks.weight}
+ARGUMENTS: Final[Arguments] = {"fragmentation.weight": hooks.weight}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

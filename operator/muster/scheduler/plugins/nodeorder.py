@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from muster.scheduler import hooks
 from muster.scheduler.capacity import Scorer, Stack
-from muster.scheduler.hooks import Hooks, Parsed
+from muster.scheduler.hooks import Arguments, Hooks, Parsed
 from muster.scheduler.model import CPU, MEMORY, FloatArray, Link, Shape
 from muster.scheduler.session import Session
 
@@ -21,7 +20,7 @@ _WEIGHTS: Final = {
     "podaffinity.weight": 1.0,
     "balancedresource.weight": 1.0,
 }
-ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = dict.fromkeys(_WEIGHTS, hooks.weight)
+ARGUMENTS: Final[Arguments] = dict.fromkeys(_WEIGHTS, hooks.weight)
 
 
 def answer(session: Session, parsed: Parsed) -> Hooks:

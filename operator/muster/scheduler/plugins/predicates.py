@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
 from muster.scheduler import hooks
 from muster.scheduler.ask import Ask
 from muster.scheduler.domains import Domains
-from muster.scheduler.hooks import ATTEMPTS, Barred, Hooks, Parsed, Within
+from muster.scheduler.hooks import Arguments, Barred, Hooks, Parsed, Within
 from muster.scheduler.levels import Room
 from muster.scheduler.model import AffinityTerm, Shape
 from muster.scheduler.session import Session
@@ -22,9 +22,9 @@ _PRESSURE: Final = (
     ("predicate.DiskPressureEnable", "node(s) had disk pressure"),
     ("predicate.PIDPressureEnable", "node(s) had process id pressure"),
 )
-ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {
-    name: hooks.switch for name, _ in _PRESSURE
-}
+ATTEMPTS: Final = 32
+"""How many domains are tried for a gang whose members must be near each other."""
+ARGUMENTS: Final[Arguments] = {name: hooks.switch for name, _ in _PRESSURE}
 
 
 def answer(session: Session, parsed: Parsed) -> Hooks:

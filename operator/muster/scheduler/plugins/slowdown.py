@@ -10,12 +10,11 @@ first: 0 gives more to who has waited, a day nearly all to who asks for little.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from muster.scheduler.hooks import Hooks, Parsed, weight
+from muster.scheduler.hooks import Arguments, Hooks, Parsed, weight
 from muster.scheduler.model import UNLIMITED
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
@@ -25,7 +24,7 @@ UNKNOWN: Final = 86_400.0
 LEAST: Final = 1e-9
 HEAD_START: Final = "slowdown.headStart"
 _DEFAULT: Final = 1000.0
-ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {HEAD_START: weight}
+ARGUMENTS: Final[Arguments] = {HEAD_START: weight}
 
 
 def answer(session: Session, arguments: Parsed) -> Hooks:

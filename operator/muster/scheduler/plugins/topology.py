@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.ask import Ask
 from muster.scheduler.domains import Domains, Slicing
-from muster.scheduler.hooks import Demand, Hooks, Parsed, Within, switch
+from muster.scheduler.hooks import Arguments, Demand, Hooks, Parsed, Within, switch
 from muster.scheduler.levels import Levels, Party, Room
 from muster.scheduler.model import BoolArray, FloatArray, IntArray, PodSet, Refusal
 from muster.scheduler.session import Session
@@ -42,7 +42,7 @@ def _levels(text: str) -> tuple[str, ...]:
     return levels
 
 
-ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {
+ARGUMENTS: Final[Arguments] = {
     "topology.levels": _levels,
     "topology.required": str.strip,
     "topology.ranks": switch,
