@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from muster.scheduler.decision import Decision, Placement
-from muster.scheduler.model import PODS, UNLIMITED, FloatArray, Gang, IntArray, Queue, Snapshot
+from muster.scheduler.decision import Decision
+from muster.scheduler.model import PODS, UNLIMITED, FloatArray, IntArray, Queue, Snapshot
 
 MOST_EXCESS: Final = 10.0
 """Whoever has used more times his part than that counts no less for it."""
@@ -164,35 +164,30 @@ class Tree:
         return next(children for _, children in self._groups if row in children)
 
 
-def held(snapshot: Snapshot, decisions: Iterable[Decision] = ()) -> Mapping[str, float]:
-    """Return, by queue, the largest part of any resource that its own gangs hold.
-
-    The placements of the decisions are included.
-    """
-    total, given = snapshot.nodes.shared, {d.gang: d.placements for d in decisions if d.placements}
-    total[PODS] = 0
-    allocated = {name: queue.allocated.copy() for name, queue in snapshot.queues.items()}
+def held(snapshot: Snapshot, decisions: Iterable[Decision]) -> dict[str, FloatArray]:
+    """Return, by queue, (R,) what its own gangs hold, placements of the decisions included."""
+    amounts = {name: queue.allocated.copy() for name, queue in snapshot.queues.items()}
+    given = {d.gang: d.placements for d in decisions if d.placements}
     for gang in snapshot.gangs if given else ():
-        if gang.key in given and gang.queue in allocated:
-            allocated[gang.queue] += placed(snapshot, gang, given[gang.key])
+        tasks = {(placed.role, placed.index) for placed in given.get(gang.key, ())}
+        for pod_set in gang.pod_sets if tasks and gang.queue in amounts else ():
+            count = sum((pod_set.role, index) in tasks for index in pod_set.waiting)
+            if count:
+                amounts[gang.queue] += count * snapshot.shapes[pod_set.shape].request
+    return amounts
+
+
+def parts(snapshot: Snapshot, decisions: Iterable[Decision] = ()) -> Mapping[str, float]:
+    """Return, by queue, the largest part of any resource in what `held` returns."""
+    total = snapshot.nodes.shared
+    total[PODS] = 0
     there = np.flatnonzero(total)
     # A pod that names its node itself may hold, for as long as that does not turn it away, more
     # than all that there is.
     return {
         name: min(float((amount[there] / total[there]).max(initial=0)), 1.0)
-        for name, amount in allocated.items()
+        for name, amount in held(snapshot, decisions).items()
     }
-
-
-def placed(snapshot: Snapshot, gang: Gang, given: Sequence[Placement]) -> FloatArray:
-    """Return (R,) what the placements of a gang take."""
-    tasks = {(placement.role, placement.index) for placement in given}
-    amount = np.zeros(len(snapshot.resources))
-    for pod_set in gang.pod_sets:
-        count = sum((pod_set.role, index) in tasks for index in pod_set.waiting)
-        if count:
-            amount += count * snapshot.shapes[pod_set.shape].request
-    return amount
 
 
 def _groups(parents: Sequence[int]) -> list[tuple[int, IntArray]]:

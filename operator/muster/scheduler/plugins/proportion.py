@@ -20,7 +20,7 @@ from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.capacity import ALL
 from muster.scheduler.decision import Decision, Verdict
-from muster.scheduler.division import Tree, placed
+from muster.scheduler.division import Tree, held
 from muster.scheduler.hooks import VETO, YES, Answers, Claim, Freed, Hooks, Parsed
 from muster.scheduler.model import (
     PODS,
@@ -28,7 +28,6 @@ from muster.scheduler.model import (
     BoolArray,
     FloatArray,
     Gang,
-    IntArray,
     Queue,
     Refusal,
     Snapshot,
@@ -80,7 +79,18 @@ class Standing:
 
     @cached_property
     def _asking(self) -> Mapping[str, Queue]:
-        return _asking(self._session)
+        """The queues by name as they ask for what could start: the rest parks no share."""
+        queues = dict(self._session.snapshot.queues)
+        # A queue alone shares with nobody.
+        if sum(bool(queue.request.any()) for queue in queues.values()) > 1:
+            for gang in self._session.gangs:
+                if gang.queue is None:
+                    continue
+                idle = diagnosis.idle_demand(self._session, gang)
+                if idle.any():
+                    queue = queues[gang.spec.queue]
+                    queues[queue.name] = replace(queue, request=queue.request - idle)
+        return queues
 
     @cached_property
     def _dues(self) -> FloatArray:
@@ -193,17 +203,13 @@ class Standing:
         """
 
         def paths() -> Mapping[int, tuple[Sequence[QueueState], int]]:
-            ways, reclaimable = self._paths
-            own = [self._tree.place[each.spec] for each in queue.lineage[::-1]]
-            depth = min(len(own), ways.shape[1])
-            # A product along the row stays 1 until the first difference.
-            common: IntArray = (ways[:, :depth] == own[:depth]).cumprod(axis=1).sum(axis=1)
-            there = (common < len(own)) & reclaimable[np.arange(len(ways)), common]
-            queues, names = self._session.queues, self._session.victims.queues
-            return {
-                at: (queues[names[at]].lineage[::-1], int(common[at]))
-                for at in np.flatnonzero(there).tolist()
-            }
+            own, found = queue.lineage[::-1], {}
+            for at, (way, lowest) in self._paths.items():
+                pairs = enumerate(zip(own, way, strict=False))
+                common = next((i for i, (one, other) in pairs if one is not other), len(way))
+                if lowest <= common < len(way):
+                    found[at] = way, common
+            return found
 
         return cached(self._paths_from, queue.spec.name, paths)
 
@@ -215,24 +221,15 @@ class Standing:
         return scarce
 
     @cached_property
-    def _paths(self) -> tuple[IntArray, BoolArray]:
-        """The ways down to the V queues that have victims.
-
-        (V, L) rows of the tree, from the top; (V, L + 1) whether all is reclaimable from there on.
-        """
-        names = self._session.victims.queues
-        queues = [self._session.queues.get(name) for name in names]
-        ways = [() if queue is None else queue.lineage[::-1] for queue in queues]
-        depth = max(map(len, ways), default=0)
-        paths = np.full((len(names), depth), -1, np.int64)
-        reclaimable = np.zeros((len(names), depth + 1), np.bool_)
-        for i, way in enumerate(ways):
-            paths[i, : len(way)] = [self._tree.place[each.spec] for each in way]
-            for level in range(len(way) - 1, -1, -1):
-                below = level + 1 == len(way) or reclaimable[i, level + 1]
-                spec = way[level].spec
-                reclaimable[i, level] = below and spec.reclaimable and not spec.displaced
-        return paths, reclaimable
+    def _paths(self) -> Mapping[int, tuple[Sequence[QueueState], int]]:
+        """Position of V -> the way down to the queue, and from which level on all lets go."""
+        found = {}
+        for at, name in enumerate(self._session.victims.queues):
+            if (queue := self._session.queues.get(name)) is not None:
+                way = queue.lineage[::-1]
+                keeps = (not q.spec.reclaimable or q.spec.displaced for q in queue.lineage)
+                found[at] = way, len(way) - next((i for i, k in enumerate(keeps) if k), len(way))
+        return found
 
     def admissible(self, gang: GangState, amount: FloatArray) -> Refusal | None:
         """Return which limit the gang would break, of its queue or of one above that."""
@@ -347,35 +344,32 @@ class Comparison:
         """What all victims free in each queue on the path to the preemptor."""
         self._freed = [[0.0] * len(self._amount) for _ in self._own]
         """What the victims before this one free there."""
-        self._left: dict[QueueState, list[float]] = {}
-        self._deserved: dict[QueueState, list[float]] = {}
+        self._known: dict[QueueState, tuple[list[float], list[float]]] = {}
         self._least: dict[int, Sequence[float]] = {}
 
     def share(
         self, queue: QueueState, more: Sequence[float] = (), columns: Sequence[int] = ()
     ) -> float:
         """Return the largest share of the queue; infinite if it deserves none of a resource."""
-        if queue not in self._left:
-            self._left[queue] = queue.allocated.tolist()
-            self._deserved[queue] = self._standing.due(queue).tolist()
-        left, deserved = self._left[queue], self._deserved[queue]
+        left, deserved = self._of(queue)
         amounts = (
             (left[c] + (more[c] if more else 0.0), deserved[c]) for c in columns or self._columns
         )
         return max((a / d if d > 0 else UNLIMITED for a, d in amounts), default=0.0)
 
-    def may_shrink(self, level: int, side: float, columns: Sequence[int] = ()) -> bool:
-        """Return whether a victim's side with that share, at the level, may be left with it."""
-        before, after = self._of_preemptor(level, columns)
-        return side > before * (1 + EXACT) and after <= max(1.0, side) * (1 + EXACT)
+    def _of(self, queue: QueueState) -> tuple[list[float], list[float]]:
+        """Return (R,) what the queue has left, which may be changed, and what it deserves."""
+        if queue not in self._known:
+            deserved: list[float] = self._standing.due(queue).tolist()
+            self._known[queue] = queue.allocated.tolist(), deserved
+        return self._known[queue]
 
     def _scarcest(self, columns: Sequence[int]) -> Sequence[int]:
         return [column for column in columns if self._scarce[column]] or columns
 
     def spare(self, side: QueueState, level: int) -> FloatArray:
         """Return by column what a victim's side may lose; of one of them it may lose no more."""
-        self.share(side)
-        left, deserved = self._left[side], self._deserved[side]
+        left, deserved = self._of(side)
         least = cached(self._least, level, lambda: [self._keeps(level, c) for c in self.requested])
         pairs = zip(self.requested, least, strict=True)
         # A share without limit is never exceeded, not even by a side that deserves nothing.
@@ -414,11 +408,11 @@ class Comparison:
         lost = [-own for own in amount]
         # What the victim displaces can reclaim only if its side deserves what it has now, or has
         # no larger share than the preemptor's side.
-        _, after = self._of_preemptor(level, columns)
+        before, after = self._of_preemptor(level, columns)
         if self.share(path[level], (), columns) <= max(1.0, after) * (1 + EXACT):
             lost = [own - other for own, other in zip(lost, displaced, strict=True)]
         side = self.share(path[level], lost, columns)
-        if not self.may_shrink(level, side, columns):
+        if side <= before * (1 + EXACT) or after > max(1.0, side) * (1 + EXACT):
             return False
         return all(self._keeps_guarantee(each, amount) for each in path[level:]) and not any(
             self._falls_short(common, amount, columns) for common in range(level)
@@ -428,15 +422,13 @@ class Comparison:
         stake = queue.spec.stake
         if stake is None:
             return True
-        left = self._left[queue] if queue in self._left else queue.allocated.tolist()
-        pairs = zip(left, amount, stake.guarantee.tolist(), strict=True)
+        pairs = zip(self._of(queue)[0], amount, stake.guarantee.tolist(), strict=True)
         return all(held - gone >= sure for held, gone, sure in pairs if gone > 0)
 
     def _falls_short(self, level: int, amount: Sequence[float], columns: Sequence[int]) -> bool:
         """Return whether a common ancestor shrinks below what it deserves."""
         queue, freed = self._own[level], self._freed[level]
-        self.share(queue)
-        held, deserved = self._left[queue], self._deserved[queue]
+        held, deserved = self._of(queue)
         return any(
             self._amount[c] < freed[c] + amount[c]
             and held[c] + self._amount[c] - freed[c] - amount[c] < deserved[c] * (1 - EXACT)
@@ -447,9 +439,8 @@ class Comparison:
         """Count the amount as gone from the queue at that position, and from those above it."""
         path, level = self.paths[at]
         for each in path[level:]:
-            self.share(each)
-            left = zip(self._left[each], amount, strict=True)
-            self._left[each] = [had - gone for had, gone in left]
+            left = self._of(each)[0]
+            left[:] = [had - gone for had, gone in zip(left, amount, strict=True)]
         for common in range(level):
             freed = zip(self._freed[common], amount, strict=True)
             self._freed[common] = [before + gone for before, gone in freed]
@@ -458,23 +449,6 @@ class Comparison:
 def _is_bounded(queue: Queue) -> bool:
     borrows = UNLIMITED if queue.stake is None else queue.stake.borrowing
     return bool((np.minimum(queue.capability, borrows) < UNLIMITED).any())
-
-
-def _asking(session: Session) -> Mapping[str, Queue]:
-    """Return the queues by name as they ask for what could start: the rest parks no share."""
-    queues = dict(session.snapshot.queues)
-    # A queue alone shares with nobody.
-    if sum(bool(queue.request.any()) for queue in queues.values()) > 1:
-        for gang in session.gangs:
-            idle = diagnosis.idle_demand(session, gang) if gang.queue is not None else None
-            if idle is not None and idle.any():
-                queue = queues[gang.spec.queue]
-                queues[queue.name] = _less(queue, idle)
-    return queues
-
-
-def _less(queue: Queue, idle: FloatArray) -> Queue:
-    return replace(queue, request=queue.request - idle)
 
 
 def _share(allocated: FloatArray, due: FloatArray) -> float:
@@ -533,18 +507,17 @@ def shares(snapshot: Snapshot, decisions: Iterable[Decision]) -> Mapping[str, Sh
     """Return the share of each queue once what was decided is done, with what is below it."""
     known = {d.gang: d for d in decisions}
     queues = dict(snapshot.queues)
-    allocated = {name: queue.allocated.copy() for name, queue in queues.items()}
+    allocated = held(snapshot, known.values())
     counts = {name: Counter[str]() for name in queues}
     for gang in snapshot.gangs:
         if gang.queue not in counts:
             continue
         decision = known.get(gang.key)
         given = () if decision is None else decision.placements
-        if given:
-            allocated[gang.queue] += placed(snapshot, gang, given)
-        elif decision is not None and not _counts(decision.verdict):
+        if decision is not None and not given and not _counts(decision.verdict):
             idle = sum((p.coming for p in gang.pod_sets), np.zeros(len(snapshot.resources)))
-            queues[gang.queue] = _less(queues[gang.queue], idle)
+            queue = queues[gang.queue]
+            queues[gang.queue] = replace(queue, request=queue.request - idle)
         counts[gang.queue][_phase(gang, len(given))] += 1
     names = snapshot.resources
     tree = Tree(snapshot.queues, snapshot.divisions, snapshot.nodes.shared)
@@ -556,22 +529,17 @@ def shares(snapshot: Snapshot, decisions: Iterable[Decision]) -> Mapping[str, Sh
     # A division and a part of it may have one name: what is said is the division's.
     return {
         queue.name: Share(
-            _named(names, _sum(allocated[name] for name in parts[queue])),
+            _named(names, np.sum([allocated[name] for name in parts[queue]], axis=0)),
             _named(names, dues[tree.place[queue]]),
-            _named(names, _sum(queues[name].request for name in parts[queue])),
+            _named(names, np.sum([queues[name].request for name in parts[queue]], axis=0)),
             **sum((counts[name] for name in parts[queue]), Counter[str]()),
         )
         for queue in sorted(parts, key=lambda queue: len(parts[queue]))
     }
 
 
-def _sum(amounts: Iterable[FloatArray]) -> FloatArray:
-    total: FloatArray = np.sum([*amounts], axis=0)
-    return total
-
-
 def _counts(verdict: Verdict) -> bool:
-    """Say whether the demand of a gang that waits so counts, as `_asking` has it."""
+    """Say whether the demand of a gang that waits so counts, as `Standing` has it."""
     limited = any(name.startswith("resourcequota/") for name in verdict.blocked_by)
     return verdict.reason.wants_room and not limited
 
