@@ -19,7 +19,6 @@ from muster.scheduler.budget import TERM, Budget
 from muster.scheduler.model import (
     BoolArray,
     CodeArray,
-    Deferred,
     FloatArray,
     IntArray,
     Link,
@@ -141,16 +140,15 @@ class Capacity:
     def __init__(
         self,
         nodes: Nodes,
-        shapes: Mapping[int, Shape] | None = None,
-        budget: Budget | None = None,
+        shapes: Mapping[int, Shape],
+        budget: Budget,
     ) -> None:
         self.nodes: Final = nodes
-        self.budget: Final = budget or Budget((), Deferred())
+        self.budget: Final = budget
         """What passes over the nodes and affinity terms are charged to."""
-        known = shapes or {}
-        terms = {key: shape.affinity for key, shape in known.items()}
-        wants = {key: shape.wants for key, shape in known.items()}
-        drivers = {id(one): one for shape in known.values() for one in shape.drivers}
+        terms = {key: shape.affinity for key, shape in shapes.items()}
+        wants = {key: shape.wants for key, shape in shapes.items()}
+        drivers = {id(one): one for shape in shapes.values() for one in shape.drivers}
         self.affinity: Final = AffinityState(terms, wants, drivers.values())
         # May be negative: pods of others may have been put there beyond what the node has. It is
         # kept so that what frees goes first to that debt.
@@ -214,17 +212,14 @@ class Capacity:
         self._states += 1
         self.state = self._states
 
-    def block(self, shape: int, nodes: IntArray, change: int) -> None:
-        """Count the host ports that are taken on each node and meet those of the shape."""
-        if shape not in self._blocked:
-            self._blocked[shape] = np.zeros(len(self.idle), np.int64)
-        self._blocked[shape][nodes] += change
-
-    def unblock(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
-        """Count (M,) of the ports that keep the shape away as about to come free."""
-        if shape not in self._freed:
-            self._freed[shape] = np.zeros(len(self.idle), np.int64)
-        self._freed[shape][nodes] += counts
+    def block(
+        self, shape: int, nodes: IntArray, change: IntArray | int, *, leaving: bool = False
+    ) -> None:
+        """Count the host ports on each node that meet those of the shape, or of these leave it."""
+        table = self._freed if leaving else self._blocked
+        if shape not in table:
+            table[shape] = np.zeros(len(self.idle), np.int64)
+        table[shape][nodes] += change
 
     def shut(self, id_: int, shape: Shape, nodes: Some, *, future: bool) -> BoolArray:
         """Return (M,) where a host port that the shape wants is held, now or in the end."""

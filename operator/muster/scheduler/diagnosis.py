@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from muster.scheduler.model import (
     Queue,
     Refusal,
 )
-from muster.scheduler.session import Empty, Explanation, Parts, Session, cached
+from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState, QueueState
 
 PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports"
@@ -46,12 +47,20 @@ _SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _UNTOLD: Final = Obstacles({}, {})
 
 
+class Empty(NamedTuple):
+    """If nothing runs: nodes that suit a shape, those large enough, and tasks that all hold."""
+
+    matching: int
+    large: int
+    capacity: int
+
+
 def obstacles(session: Session, ask: Ask, tasks: PodSetState) -> Obstacles:
     """Return what keeps the next task from every node once those that fit are placed."""
     if not ask.explains:
         return _UNTOLD
-    key = (session.room.state, tasks.pod_set.shape)
-    return cached(session.caches.obstacles, key, lambda: _obstacles(session, ask, tasks))
+    key = ("obstacles", session.room.state, tasks.pod_set.shape)
+    return session.cached(key, lambda: _obstacles(session, ask, tasks))
 
 
 def explain(session: Session, ask: Ask, tasks: PodSetState, found: Obstacles) -> None:
@@ -63,19 +72,17 @@ def explain(session: Session, ask: Ask, tasks: PodSetState, found: Obstacles) ->
     demand = gang.demand()
     if not any(count for _, count in demand):
         demand = [(tasks, tasks.left)]
-    # Equal gangs get the same explanation, as long as nothing has changed.
-    key = (session.room.state, tasks.pod_set.shape, tasks.left, _parts(gang, demand))
-    kept = session.caches.explanations.get(key)
-    # What is in the way may have been seen behind tasks that were taken back.
-    if kept is None or kept[0] is not found:
-        kept = session.caches.explanations[key] = _explanation(session, ask, demand, tasks, found)
-    gang.refuse(*kept[1:])
+    # Equal gangs get the same explanation, as long as nothing has changed. What is in the way may
+    # have been seen behind tasks that were taken back: it is part of the key, and kept with it.
+    key = (session.room.state, tasks.pod_set.shape, tasks.left, _parts(gang, demand), id(found))
+    _, why = session.cached(key, lambda: (found, _explanation(session, ask, demand, tasks, found)))
+    gang.refuse(*why)
 
 
 def _explanation(
     session: Session, ask: Ask, demand: Demand, tasks: PodSetState, found: Obstacles
-) -> Explanation:
-    """Return why these tasks did not all fit, with the amounts that they lack."""
+) -> tuple[Refusal, str, Mapping[str, int]]:
+    """Return why these tasks did not all fit, also in short, and the amounts that they lack."""
     ask, gang = replace(ask, unreserved=True), ask.gang
     short = shortage(session, demand)
     reason = _hopeless(session, gang, demand)
@@ -101,7 +108,7 @@ def _explanation(
     if reason is Reason.NO_NODE_LARGE_ENOUGH and _is_from_devices(session, tasks, found):
         reason = Reason.DEVICES_ALLOCATED_BY_DRA
         sentence, summary = f"{sentence}: {_BY_DRA}", f"{summary}: {_BY_DRA}"
-    return found, Refusal(reason, sentence, found.counts), summary, short
+    return Refusal(reason, sentence, found.counts), summary, short
 
 
 def _is_from_devices(session: Session, tasks: PodSetState, found: Obstacles) -> bool:
@@ -130,7 +137,7 @@ def _obstacles(session: Session, ask: Ask, tasks: PodSetState) -> Obstacles:
     ask = replace(ask, unreserved=True)
     codes, texts = session.barred(tasks.pod_set.shape)
     counts = np.bincount(codes, minlength=len(texts) + 1)[1:].tolist()
-    barred = {text: count for text, count in zip(texts, counts, strict=True) if count}
+    barred = Counter(dict(zip(texts, counts, strict=True)))
     suits = np.flatnonzero(codes == 0)
     request = tasks.shape.request
     columns = np.flatnonzero(request).tolist()
@@ -143,21 +150,21 @@ def _obstacles(session: Session, ask: Ask, tasks: PodSetState) -> Obstacles:
     blocked = suits[~np.logical_or.reduce(short)]
     if tied is not None:
         for code, text in enumerate(tied[1], 1):
-            _count(barred, text, int(np.count_nonzero(tied[0][blocked] == code)))
+            barred[text] += int(np.count_nonzero(tied[0][blocked] == code))
         blocked = blocked[tied[0][blocked] == 0]
     volumes = session.room.affinity.attached(tasks.pod_set.shape)
     if volumes is not None:
         full = session.fit(ask, tasks).capacity[blocked] >= volumes[blocked]
-        _count(barred, TOO_MANY, int(np.count_nonzero(full)))
+        barred[TOO_MANY] += int(np.count_nonzero(full))
         blocked = blocked[~full]
-    _count(barred, PORTS_TAKEN if tasks.shape.ports else OVER, len(blocked))
+    barred[PORTS_TAKEN if tasks.shape.ports else OVER] += len(blocked)
     names = session.snapshot.resources
     lacking = {
         names[column]: count
         for column, marks in zip(columns, short, strict=True)
         if (count := int(np.count_nonzero(marks)))
     }
-    return Obstacles(lacking, barred)
+    return Obstacles(lacking, +barred)
 
 
 def _capacity(session: Session, ask: Ask, tasks: PodSetState) -> IntArray:
@@ -165,11 +172,6 @@ def _capacity(session: Session, ask: Ask, tasks: PodSetState) -> IntArray:
     capacity = session.fit(ask, tasks).capacity
     tied = session.room.affinity.barred(tasks.pod_set.shape)
     return capacity if tied is None else np.where(tied[0] > 0, 0, capacity)
-
-
-def _count(counts: dict[str, int], text: str, more: int) -> None:
-    if more:
-        counts[text] = counts.get(text, 0) + more
 
 
 def _suiting(session: Session, demand: Demand) -> BoolArray:
@@ -189,8 +191,8 @@ def shortage(session: Session, demand: Demand) -> dict[str, int]:
         total: FloatArray = np.maximum(room.free(suits), 0).sum(axis=0, dtype=np.float64)
         return total
 
-    key = (room.state, suits.tobytes())
-    return _excess(session, demand, cached(session.caches.free, key, free))
+    key = ("free", room.state, suits.tobytes())
+    return _excess(session, demand, session.cached(key, free))
 
 
 def _excess(session: Session, demand: Demand, limit: FloatArray) -> dict[str, int]:
@@ -210,13 +212,11 @@ def _hopeless(
 
     `beside`: if pods ran that are part of no gang.
     """
-    key, lacks = (_parts(gang, demand), beside), gang.lacks()
-    return cached(
-        session.caches.hopeless, key, lambda: _hopelessness(session, demand, lacks, beside=beside)
-    )
+    key, lacks = ("hopeless", _parts(gang, demand), beside), gang.lacks()
+    return session.cached(key, lambda: _hopelessness(session, demand, lacks, beside=beside))
 
 
-def _parts(gang: GangState, demand: Demand) -> Parts:
+def _parts(gang: GangState, demand: Demand) -> Hashable:
     """Return all of the tasks that tells whether, and why, they do not fit."""
     rows = [(t.pod_set.shape, n, t.coming, len(t.pod_set.held)) for t, n in demand]
     return tuple(gang.lacks().items()), tuple(rows)
@@ -378,7 +378,7 @@ def _empty(session: Session, tasks: PodSetState, *, beside: bool = False) -> Emp
         most = min([int(capacity.sum()), *_apart(tasks, np.flatnonzero(suits)[capacity > 0])])
         return Empty(int(np.count_nonzero(suits)), int(np.count_nonzero(capacity)), most)
 
-    return cached(session.caches.empty, (shape, beside), empty)
+    return session.cached(("empty", shape, beside), empty)
 
 
 def _apart(tasks: PodSetState, nodes: IntArray) -> Iterator[int]:
@@ -421,7 +421,7 @@ def _unknown_labels(session: Session, tasks: PodSetState) -> str:
     """Return which labels that the tasks select no node has, and the values that nodes have."""
     parts = []
     for label, accepted in sorted(tasks.shape.selected.items()):
-        values = _values(session, label)
+        values = session.cached(("values", label), partial(_values, session, label))
         if not accepted.isdisjoint(values) or not session.snapshot.nodes.labels:
             continue
         listed = ", ".join(values[:VALUES]) or "none"
@@ -432,11 +432,8 @@ def _unknown_labels(session: Session, tasks: PodSetState) -> str:
 
 
 def _values(session: Session, label: str) -> Sequence[str]:
-    def values() -> Sequence[str]:
-        found = {labels.get(label) for labels in session.snapshot.nodes.labels}
-        return sorted(value for value in found if value is not None)
-
-    return cached(session.caches.label_values, label, values)
+    found = {labels.get(label) for labels in session.snapshot.nodes.labels}
+    return sorted(value for value in found if value is not None)
 
 
 def _missing_for(
@@ -484,12 +481,8 @@ def _members_that_fit(
         return f"{fits}; the next one needs {amounts} on a node that matches its pod affinity"
     needed = "is needed" if nodes == 1 else "are needed"
     # Another mix of roles may do with fewer nodes.
-    needed = "would hold the rest" if _has_other_mixes(gang) else needed
+    needed = "would hold the rest" if len(gang.tasks) > 1 and gang.is_elastic else needed
     return f"{fits}; {nodes} more {'node' if nodes == 1 else 'nodes'} with {amounts} {needed}"
-
-
-def _has_other_mixes(gang: GangState) -> bool:
-    return len(gang.tasks) > 1 and gang.is_elastic
 
 
 def _prominence(item: tuple[str, int]) -> tuple[int, bool, str]:

@@ -22,7 +22,7 @@ from muster.scheduler.capacity import ALL
 from muster.scheduler.domains import Domains, Level, Slicing
 from muster.scheduler.hooks import Demand
 from muster.scheduler.model import BoolArray, FloatArray, IntArray, PodSet, Refusal, Topology
-from muster.scheduler.session import Session, cached
+from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 
 LISTED: Final = 8
@@ -184,7 +184,6 @@ class Levels:
         """What holds for gangs that say nothing."""
         self._parties: dict[int, tuple[GangState, Sequence[Party]]] = {}
         """By the id of the state, which is kept as well so that it is nobody else's."""
-        self._read: dict[str, Level] = {}
 
     def parties(self, gang: GangState) -> Sequence[Party]:
         """Return the parties of a gang: that of the job first, then the roles in their order."""
@@ -263,7 +262,7 @@ class Levels:
         return Slicing(pod_sets, asked.slice_size, level, around)
 
     def _level(self, label: str) -> Level:
-        return cached(self._read, label, lambda: _read(self._session, label))
+        return self._session.cached(("level", label), lambda: _read(self._session, label))
 
     @cached_property
     def _carried(self) -> Sequence[str]:

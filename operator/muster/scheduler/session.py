@@ -9,12 +9,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from muster.api.reasons import DeletionReason, Reason
-from muster.scheduler.ask import Ask, Obstacles
+from muster.api.reasons import DeletionReason
+from muster.scheduler.ask import Ask
 from muster.scheduler.budget import ATTEMPT, DEFERRED, Budget
 from muster.scheduler.capacity import Capacity, Fit, Picks, Scorer, Stack, slots
 from muster.scheduler.decision import Eviction
@@ -28,7 +28,6 @@ from muster.scheduler.model import (
     HostPort,
     IntArray,
     PodSet,
-    Refusal,
     Shape,
     Snapshot,
     addresses,
@@ -38,24 +37,18 @@ from muster.scheduler.state import GangState, PodSetState, QueueState
 from muster.scheduler.victims import Price, Victims
 from muster.scheduler.ways import Ways
 
-Key = TypeVar("Key")
 Value = TypeVar("Value")
-Parts = tuple[tuple[tuple[str, int], ...], tuple[tuple[int, int, int, int], ...]]
-"""What roles lack of their own minimums; of each role its shape, missing, coming, held tasks."""
-Explanation = tuple[Obstacles, Refusal, str, Mapping[str, int]]
-"""Obstacles, the refusal for them, its summary, and what is short."""
 JobOrder = tuple[Order, float, str, str]
 """Sort key of a gang: the plugins' answers, then age, uid, key."""
 Opener = Callable[["Session"], Hooks]
 """Makes a plugin's answers for one session."""
 Around = Callable[[str, str], AbstractContextManager[object]]
 """Called with `action` or `plugin` and its name; its work is done inside of what is returned."""
-_NOTHING: Final = nullcontext()
 
 
 def unwatched(_kind: str, _name: str) -> AbstractContextManager[object]:
     """Let nobody watch."""
-    return _NOTHING
+    return nullcontext()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,43 +105,16 @@ class Leaving:
     """What they give back of each quota."""
 
 
-def cached(store: dict[Key, Value], key: Key, compute: Callable[[], Value]) -> Value:
-    """Return the value of the key, which is computed the first time."""
-    if key not in store:
-        store[key] = compute()
-    return store[key]
-
-
-class Empty(NamedTuple):
-    """If nothing runs: nodes that suit a shape, those large enough, and tasks that all hold."""
-
-    matching: int
-    large: int
-    capacity: int
-
-
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """The caches of a cycle. A state is that of `Capacity`; equal gangs share one hashable key."""
+    """The caches of searches; equal gangs share one hashable key."""
 
-    obstacles: dict[tuple[int, int], Obstacles] = field(default_factory=dict)
-    """By state and shape."""
-    explanations: dict[tuple[int, int, int, Parts], Explanation] = field(default_factory=dict)
-    """By state, shape, its tasks without a node, and the demand."""
-    free: dict[tuple[int, bytes], FloatArray] = field(default_factory=dict)
-    """(R,), by state and marks of nodes."""
-    hopeless: dict[tuple[Parts, bool], Reason | None] = field(default_factory=dict)
-    empty: dict[tuple[int, bool], Empty] = field(default_factory=dict)
-    """By shape, and whether pods run that are part of no gang."""
-    label_values: dict[str, Sequence[str]] = field(default_factory=dict)
     reservations: dict[bool, set[Hashable]] = field(default_factory=dict)
     """The gangs for which a time was searched, by whether a quota is short."""
     fruitless: set[Hashable] = field(default_factory=set)
     """The gangs for which no victims were found."""
     prices: dict[Hashable, dict[int, Price]] = field(default_factory=dict)
     """Gangs -> order of victims -> its last price."""
-    below: dict[tuple[str, float], BoolArray] = field(default_factory=dict)
-    """(U,) the units that gangs may preempt, by queue and priority."""
     ways: dict[Hashable, Ways] = field(default_factory=dict)
     """Gangs -> orders of victims."""
 
@@ -196,6 +162,7 @@ class Session:
         self.started: Final[list[GangState]] = []
         """Gangs that were given nodes, in that order."""
         self.caches: Final = Caches()
+        self._known: Final[dict[Hashable, Any]] = {}
         self.protected: Final[list[GangState]] = []
         """Gangs whose missing members come first."""
         self.charged: Final[Counter[str]] = Counter()
@@ -207,8 +174,6 @@ class Session:
         # it, and tries nest, as an inner mark lies behind the outer one.
         self._steps: list[_Step | _Wait | _Eviction] = []
         self._fits: dict[tuple[int, bool, bool, int], Fit] = {}
-        self._barred: dict[int, Barred] = {}
-        self._met: dict[frozenset[HostPort], Mapping[int, int]] = {}
         # The plugins look at the session when they are opened, so all that they may ask for stands
         # above this line, and `new_state` below needs their task order.
         self.rules: Final = Rules([[opener(self) for opener in tier] for tier in tiers])
@@ -227,6 +192,13 @@ class Session:
         # The plugins refer to the session, and it to them: with each cycle they would stay until
         # garbage is looked for, with columns of all nodes for each shape, and of all tasks.
         vars(self).clear()
+
+    def cached(self, key: Hashable, compute: Callable[[], Value]) -> Value:
+        """Return what is computed the first time that the cycle asks for the key."""
+        if key not in self._known:
+            self._known[key] = compute()
+        found: Value = self._known[key]
+        return found
 
     @cached_property
     def victims(self) -> Victims:
@@ -300,9 +272,8 @@ class Session:
 
     def barred(self, shape_id: int) -> Barred:
         """Return which nodes do not suit a shape, and why."""
-        if shape_id not in self._barred:
-            self._barred[shape_id] = self.rules.feasible(self.snapshot.shapes[shape_id])
-        return self._barred[shape_id]
+        shape = self.snapshot.shapes[shape_id]
+        return self.cached(("barred", shape_id), lambda: self.rules.feasible(shape))
 
     @cached_property
     def _left_to_gangs(self) -> IntArray:
@@ -756,19 +727,19 @@ class Session:
         """Count on it that (M,) tasks give up ports and neighbours on (M,) nodes."""
         self.room.affinity.add(pod_set.shape, nodes, counts, leaving=True)
         for shape, ports in self.met(pod_set.ports).items():
-            self.room.unblock(shape, nodes, counts * ports)
+            self.room.block(shape, nodes, counts * ports, leaving=True)
 
     def met(self, ports: frozenset[HostPort]) -> Mapping[int, int]:
         """Return shape -> how many of the ports meet one that it wants."""
-        found = self._met.get(ports)
-        if found is None:
-            found = self._met[ports] = Counter(
+        return self.cached(
+            ("met", ports),
+            lambda: Counter(
                 shape
                 for port in ports
                 for shape, there in self._wanted.get(port.number, {}).items()
                 if port.meets(there)
-            )
-        return found
+            ),
+        )
 
     @cached_property
     def _wanted(self) -> dict[tuple[str, int], dict[int, set[str]]]:

@@ -14,7 +14,7 @@ import numpy as np
 from muster.scheduler.actions.eviction import ACTION, Grounds, claim, others, starving
 from muster.scheduler.ask import Ask
 from muster.scheduler.model import BoolArray, IntArray
-from muster.scheduler.session import Session, cached
+from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 from muster.scheduler.victims import Victims
 
@@ -57,8 +57,7 @@ def _lesser(session: Session, ask: Ask) -> BoolArray:
         marks: BoolArray = (lower | equal) & name[victims.queue]
         return marks
 
-    key = (spec.queue, spec.priority)
-    return cached(session.caches.below, key, below) & others(session, ask)
+    return session.cached(("below", spec.queue, spec.priority), below) & others(session, ask)
 
 
 def _overdue(session: Session, ask: Ask) -> BoolArray:

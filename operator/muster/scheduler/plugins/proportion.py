@@ -32,7 +32,7 @@ from muster.scheduler.model import (
     Refusal,
     Snapshot,
 )
-from muster.scheduler.session import Session, cached
+from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, QueueState
 
 EXACT: Final = 1e-9
@@ -59,9 +59,6 @@ class Standing:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._reach: dict[tuple[str, bytes, int], Sequence[BoolArray]] = {}
-        self._paths_from: dict[str, Mapping[int, tuple[Sequence[QueueState], int]]] = {}
-        self._lesser: dict[tuple[str, int], Sequence[GangState]] = {}
         snapshot = session.snapshot
         every = (*snapshot.divisions.values(), *snapshot.queues.values())
         # A lending limit of one queue bounds all others: what it keeps unused is no room for them.
@@ -160,8 +157,8 @@ class Standing:
         """
         if gang.queue is None or any(each.spec.displaced for each in gang.queue.lineage):
             return ()
-        key = (gang.queue.spec.name, amount.tobytes(), self._session.room.state)
-        return cached(self._reach, key, lambda: self._steps(gang, amount))
+        key = ("reach", gang.queue.spec.name, amount.tobytes(), self._session.room.state)
+        return self._session.cached(key, lambda: self._steps(gang, amount))
 
     def _steps(self, gang: GangState, amount: FloatArray) -> Sequence[BoolArray]:
         session, victims = self._session, self._session.victims
@@ -211,7 +208,7 @@ class Standing:
                     found[at] = way, common
             return found
 
-        return cached(self._paths_from, queue.spec.name, paths)
+        return self._session.cached(("paths", queue.spec.name), paths)
 
     @cached_property
     def scarce(self) -> Sequence[bool]:
@@ -315,7 +312,7 @@ class Standing:
             found = (g for g in session.snapshot.gangs if g.queue == queue)
             return [session.state_of(gang) for gang in found if gang.priority < priority]
 
-        lower = cached(self._lesser, (queue, priority), states)
+        lower = session.cached(("lower", queue, priority), states)
         held = [gang.allocated for gang in lower if id(gang.spec) not in going]
         sums: FloatArray = np.cumsum(-np.sort(-np.array(held), axis=0), axis=0)
         return sums
@@ -370,8 +367,9 @@ class Comparison:
     def spare(self, side: QueueState, level: int) -> FloatArray:
         """Return by column what a victim's side may lose; of one of them it may lose no more."""
         left, deserved = self._of(side)
-        least = cached(self._least, level, lambda: [self._keeps(level, c) for c in self.requested])
-        pairs = zip(self.requested, least, strict=True)
+        if level not in self._least:
+            self._least[level] = [self._keeps(level, c) for c in self.requested]
+        pairs = zip(self.requested, self._least[level], strict=True)
         # A share without limit is never exceeded, not even by a side that deserves nothing.
         return np.array(
             [max(left[c] - s * deserved[c], 0.0) if s < UNLIMITED else 0.0 for c, s in pairs]
