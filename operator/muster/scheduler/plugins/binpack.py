@@ -66,7 +66,7 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
         allocatable = stack.allocatable[:, columns]
         has = allocatable > 0
         usage = 100 * stack.used[:, columns] / np.where(has, allocatable, 1)
-        values = usage if curve == _DIAGONAL else _bend(usage, curve)
+        values = usage if curve == _DIAGONAL else np.interp(usage, *np.transpose(curve))
         # Over all weighted resources of the node, requested or not: else a task that wants only
         # cpu would be packed where devices are free, and keep those from who needs them.
         parts = weights * has
@@ -85,9 +85,3 @@ def _weight(name: str, parsed: Parsed) -> float:
         default = 1.0
     weight: float = parsed.get(listed, default)
     return weight
-
-
-def _bend(usage: FloatArray, curve: Curve) -> FloatArray:
-    points = np.array(curve)
-    bent: FloatArray = np.interp(usage, points[:, 0], points[:, 1])
-    return bent

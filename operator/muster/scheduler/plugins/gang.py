@@ -6,8 +6,6 @@ Nor is a gang broken to make room: it gives back what it has above its minimum, 
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 
 from muster.api.reasons import Reason
@@ -49,30 +47,16 @@ def _pipelined(gang: GangState) -> bool:
 
 
 def _valid(gang: GangState) -> Refusal | None:
-    minimum = gang.spec.min_member
-    gated = sum(pod_set.gated for pod_set in gang.spec.pod_sets)
-    wanted = gang.spec.ready + gang.spec.missing
-    if gang.spec.leasts:
-        return _each_valid(gang)
-    if wanted - gated >= minimum:
-        return None
-    if wanted >= minimum:
-        text = f"{gated} of {wanted} pods have scheduling gates, {minimum} must start together"
-        return Refusal(Reason.SCHEDULING_GATED, text)
-    return Refusal(Reason.NOT_ENOUGH_TASKS, f"there are {wanted} pods, minMember is {minimum}")
-
-
-def _each_valid(gang: GangState) -> Refusal | None:
-    """Return which role has too few pods for its own minimum."""
-    gated, wanted = Counter[str](), Counter[str]()
-    for pod_set in gang.spec.pod_sets:
-        gated[pod_set.role] += pod_set.gated
-        wanted[pod_set.role] += pod_set.total
-    for role, least in gang.spec.leasts.items():
-        if wanted[role] < least:
-            text = f"there are {wanted[role]} pods of {role}, {least} are the least"
-            return Refusal(Reason.NOT_ENOUGH_TASKS, text)
-        if wanted[role] - gated[role] < least:
-            text = f"{gated[role]} of {wanted[role]} pods of {role} have scheduling gates"
-            return Refusal(Reason.SCHEDULING_GATED, f"{text}, {least} must start together")
+    """Return what has too few pods for its minimum: the gang, or one of its roles."""
+    spec = gang.spec
+    for role, least in (spec.leasts or {"": spec.min_member}).items():
+        own = [pod_set for pod_set in spec.pod_sets if not spec.leasts or pod_set.role == role]
+        gated, wanted = sum(pod_set.gated for pod_set in own), sum(p.total for p in own)
+        pods = f"pods of {role}" if spec.leasts else "pods"
+        if wanted < least:
+            minimum = f"{least} are the least" if spec.leasts else f"minMember is {least}"
+            return Refusal(Reason.NOT_ENOUGH_TASKS, f"there are {wanted} {pods}, {minimum}")
+        if wanted - gated < least:
+            text = f"{gated} of {wanted} {pods} have scheduling gates, {least} must start together"
+            return Refusal(Reason.SCHEDULING_GATED, text)
     return None
