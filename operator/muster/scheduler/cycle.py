@@ -239,23 +239,20 @@ class _Future:
     def __init__(self, snapshot: Snapshot) -> None:
         self.now = snapshot.now
         self._first = snapshot
-        nodes = snapshot.nodes
-        self._used, self._load, self._releasing = nodes.used, nodes.load, nodes.releasing
+        self._nodes = snapshot.nodes
         self._gangs = {gang.key: gang for gang in snapshot.gangs}
-        self._ends = {g.key: g.ends(self.now) for g in snapshot.gangs if _holds(g)}
+        holders = [g for g in snapshot.gangs if any(pod_set.held for pod_set in g.pod_sets)]
+        self._ends = {gang.key: gang.ends(self.now) for gang in holders}
         self._queues, self._quotas = dict(snapshot.queues), dict(snapshot.quotas)
-        self._holdings = {g.key: Holding.of(g, nodes.index) for g in snapshot.gangs if _holds(g)}
+        self._holdings = {g.key: Holding.of(g, self._nodes.index) for g in holders}
 
     def snapshot(self) -> Snapshot:
         """Return what a cycle would see."""
-        first = self._first
-        nodes = replace(first.nodes, used=self._used, load=self._load, releasing=self._releasing)
-        gangs = tuple(self._gangs.values())
         return replace(
-            first,
+            self._first,
             now=self.now,
-            nodes=nodes,
-            gangs=gangs,
+            nodes=self._nodes,
+            gangs=tuple(self._gangs.values()),
             queues=dict(self._queues),
             holdings=tuple(self._holdings.values()),
             quotas=dict(self._quotas),
@@ -287,7 +284,7 @@ class _Future:
             owed=False,
         )
         self._ends.setdefault(gang.key, started.ends(self.now))
-        self._holdings[gang.key] = Holding.of(started, self._first.nodes.index)
+        self._holdings[gang.key] = Holding.of(started, self._nodes.index)
 
     def advance(self) -> bool:
         """Go on to when something ends, or changes by itself; say whether anything does."""
@@ -321,10 +318,11 @@ class _Future:
 
     def _clear(self) -> None:
         """Let the pods that were going be gone."""
-        self._used = self._used - self._releasing
+        nodes, gone = self._nodes, self._nodes.releasing
         # All that is known of their load is what they asked for.
-        self._load = np.maximum(self._load - self._releasing[:, [CPU, MEMORY]], 0)
-        self._releasing = np.zeros_like(self._releasing)
+        load = np.maximum(nodes.load - gone[:, [CPU, MEMORY]], 0)
+        none = np.zeros_like(gone)
+        self._nodes = replace(nodes, used=nodes.used - gone, load=load, releasing=none)
         for key, gang in self._gangs.items():
             if any(pod_set.returning for pod_set in gang.pod_sets):
                 for pod_set in gang.pod_sets:
@@ -332,25 +330,21 @@ class _Future:
                 self._gangs[key] = replace(gang, pod_sets=tuple(map(_back, gang.pod_sets)))
 
     def _count(self, pod_set: PodSet, tasks: Iterable[tuple[int, str]], sign: int) -> None:
-        index = self._first.nodes.index
+        index = self._nodes.index
         at = np.array([index[node] for _, node in tasks if node in index], np.int64)
         if len(at):
             # The columns belong to a snapshot, at first to the caller's.
-            self._used, self._load = self._used.copy(), self._load.copy()
+            used, load = self._nodes.used.copy(), self._nodes.load.copy()
             nodes, counts = np.unique(at, return_counts=True)
             amounts = sign * times(counts[:, None], pod_set.request)
-            self._used[nodes] = np.clip(self._used[nodes] + amounts, -CEILING, CEILING)
-            load = self._load[nodes] + amounts[:, [CPU, MEMORY]]
-            self._load[nodes] = np.clip(load, -CEILING, CEILING)
+            used[nodes] = np.clip(used[nodes] + amounts, -CEILING, CEILING)
+            load[nodes] = np.clip(load[nodes] + amounts[:, [CPU, MEMORY]], -CEILING, CEILING)
+            self._nodes = replace(self._nodes, used=used, load=load)
 
     def _charge(self, pod_set: PodSet, count: int) -> None:
         for key, each in pod_set.charge.items():
             quota = self._quotas[key]
             self._quotas[key] = replace(quota, used=max(quota.used + count * each, 0))
-
-
-def _holds(gang: Gang) -> bool:
-    return any(pod_set.held for pod_set in gang.pod_sets)
 
 
 def _with(pod_set: PodSet, given: Mapping[tuple[str, int], str], now: float) -> PodSet:

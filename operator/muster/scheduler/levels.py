@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -227,7 +226,7 @@ class Levels:
 
     def unknown(self, party: Party) -> Refusal | None:
         """Return that there is no such level as the party asks for, if there is none."""
-        known, asked = self._labels or self._carried, party.asked
+        known, asked = self._labels or self._session.cached("labels", self._carried), party.asked
         wrong = (one for one in (asked.level, asked.slice_level) if one and one not in known)
         label = next(wrong, None)
         if label is None:
@@ -261,13 +260,11 @@ class Levels:
         around = [one.domain[at] for one in reversed(wider)]
         return Slicing(pod_sets, asked.slice_size, level, around)
 
+    def _carried(self) -> Sequence[str]:
+        return sorted(set().union(*self._session.snapshot.nodes.labels))
+
     def _level(self, label: str) -> Level:
         return self._session.cached(("level", label), lambda: _read(self._session, label))
-
-    @cached_property
-    def _carried(self) -> Sequence[str]:
-        """The labels of nodes."""
-        return sorted(set().union(*self._session.snapshot.nodes.labels))
 
 
 def _read(session: Session, label: str) -> Level:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from muster.scheduler.actions import ACTIONS, Action
 from muster.scheduler.hooks import Hooks
 from muster.scheduler.plugins import PLUGINS, Plugin, fairshare
+from muster.scheduler.plugins.fairshare import DEFAULT_HALF_LIFE
 from muster.scheduler.session import Around, Opener, Session, unwatched
 
 SWITCHES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -58,7 +59,6 @@ ALWAYS: Final = (Option("quota"), Option("topology"))
 
 The API server goes by quotas whatever a file says: for a gang whose pods it refuses others would
 be evicted, or kept waiting, over and over. And a gang may say itself where it lies."""
-FAIRSHARE: Final = "fairshare"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ class Policy:
     @property
     def half_life(self) -> float | None:
         """In how many seconds half of what queues used is forgotten; None: it does not count."""
-        options = (option for tier in self.tiers for option in tier)
-        found = (fairshare.half_life(o.arguments) for o in options if o.name == FAIRSHARE)
-        return next(found, None)
+        options = (option for tier in self.tiers for option in tier if option.name == "fairshare")
+        lives = (o.arguments.get(fairshare.HALF_LIFE, DEFAULT_HALF_LIFE) for o in options)
+        return next(lives, None)
 
     @property
     def moves(self) -> bool:

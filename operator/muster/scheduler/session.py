@@ -185,7 +185,11 @@ class Session:
         # must not take that room.
         self.respect(-UNLIMITED)
         self._states = {id(gang.spec): gang for gang in self.gangs}
-        self._leave()
+        for gang in self.gangs:
+            # Their room counts as that of pods that are ending.
+            for pod_set, nodes, counts in self.leavers(gang.spec):
+                self.room.vacate(nodes, counts[:, None] * pod_set.request)
+                self.part(pod_set, nodes, counts)
 
     def close(self) -> None:
         """Let go of all that was worked out; nothing may be asked any more."""
@@ -547,9 +551,13 @@ class Session:
         """Return gang -> what is to be evicted for it."""
         found: dict[str, list[Eviction]] = {}
         for step in self._steps:
-            if isinstance(step, _Eviction) and step.action is not None:
-                named = self._named(step, step.action)
-                found.setdefault(step.gang.spec.key, []).extend(named)
+            if not isinstance(step, _Eviction) or step.action is None:
+                continue
+            victims, evicted = self.victims, found.setdefault(step.gang.spec.key, [])
+            owners = victims.gang[victims.unit[step.tasks]].tolist()
+            for (pod_set, place), owner in zip(victims.places(step.tasks), owners, strict=True):
+                key, (index, node) = victims.gangs[owner].key, pod_set.held[place]
+                evicted.append(Eviction(key, pod_set.role, index, node, step.action))
         return found
 
     @contextmanager
@@ -667,20 +675,6 @@ class Session:
             if gang.queue is not None:
                 gang.queue.take(-sign * amount)
 
-    def _named(self, step: _Eviction, action: DeletionReason) -> Iterator[Eviction]:
-        victims = self.victims
-        owners = victims.gang[victims.unit[step.tasks]].tolist()
-        for (pod_set, place), owner in zip(victims.places(step.tasks), owners, strict=True):
-            index, node = pod_set.held[place]
-            yield Eviction(victims.gangs[owner].key, pod_set.role, index, node, action)
-
-    def _leave(self) -> None:
-        """Count the room of pods that are about to be taken away as of those that are ending."""
-        for gang in self.gangs:
-            for pod_set, nodes, counts in self.leavers(gang.spec):
-                self.room.vacate(nodes, counts[:, None] * pod_set.request)
-                self.part(pod_set, nodes, counts)
-
     def going(self) -> Iterator[tuple[PodSet, IntArray, IntArray]]:
         """Yield (pod set, nodes, counts) of all pods that are about to be taken away."""
         for gang in self.gangs:
@@ -763,11 +757,7 @@ class Session:
 
     def _pod_sets(self, gang: Gang) -> Sequence[PodSet]:
         """Return the pod sets of a gang in task order."""
-        return (
-            sorted(gang.pod_sets, key=self.rules.task_order)
-            if len(gang.pod_sets) > 1
-            else gang.pod_sets
-        )
+        return sorted(gang.pod_sets, key=self.rules.task_order)
 
 
 def _queues(snapshot: Snapshot) -> dict[str, QueueState]:

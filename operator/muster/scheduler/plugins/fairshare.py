@@ -27,12 +27,6 @@ def _time(text: str) -> float:
 ARGUMENTS: Final[Arguments] = {HALF_LIFE: _time}
 
 
-def half_life(arguments: Parsed) -> float:
-    """Return in how many seconds half of what was used is forgotten."""
-    seconds: float = arguments.get(HALF_LIFE, DEFAULT_HALF_LIFE)
-    return seconds
-
-
 def answer(_session: Session, _arguments: Parsed) -> Hooks:
     """Order queues by what they, and the queues above them, used for their weight."""
     return Hooks(usage_order=lambda queue: queue.used_by_weight)
