@@ -192,10 +192,11 @@ def shortage(session: Session, demand: Demand) -> dict[str, int]:
         return total
 
     key = ("free", room.state, suits.tobytes())
-    return _excess(session, demand, session.cached(key, free))
+    return excess(session, demand, session.cached(key, free))
 
 
-def _excess(session: Session, demand: Demand, limit: FloatArray) -> dict[str, int]:
+def excess(session: Session, demand: Demand, limit: FloatArray) -> dict[str, int]:
+    """Return resource -> how much more the tasks take than the (R,) limit."""
     wanted = sum((tasks.amount(count) for tasks, count in demand), np.zeros(len(limit)))
     lack = np.where(wanted > 0, wanted - limit, 0)
     return {
@@ -247,7 +248,7 @@ def _hopelessness(
         return None  # other tasks of the gang could make up its minimum
     allocatable = session.snapshot.nodes.allocatable[_suiting(session, demand)]
     total = allocatable.sum(axis=0, dtype=np.float64)
-    return Reason.EXCEEDS_CLUSTER if _excess(session, demand, total) else None
+    return Reason.EXCEEDS_CLUSTER if excess(session, demand, total) else None
 
 
 def unfit(session: Session, gang: GangState) -> Refusal | None:

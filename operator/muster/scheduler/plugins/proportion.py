@@ -63,7 +63,9 @@ class Standing:
         every = (*snapshot.divisions.values(), *snapshot.queues.values())
         # A lending limit of one queue bounds all others: what it keeps unused is no room for them.
         self._lends = any((q.stake.lending < UNLIMITED).any() for q in every if q.stake)
-        bounded = {queue.name for queue in every if _is_bounded(queue)}
+        borrows = (q for q in every if q.stake and (q.stake.borrowing < UNLIMITED).any())
+        bounded = {q.name for q in every if (q.capability < UNLIMITED).any()}
+        bounded |= {queue.name for queue in borrows}
         # What bounds a division bounds all that is below it.
         all_ = self._lends or not bounded.isdisjoint(snapshot.divisions)
         self.bounded: Final[Collection[str]] = snapshot.queues if all_ else bounded
@@ -442,11 +444,6 @@ class Comparison:
         for common in range(level):
             freed = zip(self._freed[common], amount, strict=True)
             self._freed[common] = [before + gone for before, gone in freed]
-
-
-def _is_bounded(queue: Queue) -> bool:
-    borrows = UNLIMITED if queue.stake is None else queue.stake.borrowing
-    return bool((np.minimum(queue.capability, borrows) < UNLIMITED).any())
 
 
 def _share(allocated: FloatArray, due: FloatArray) -> float:

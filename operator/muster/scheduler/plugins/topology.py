@@ -396,15 +396,8 @@ def _best(session: Session, party: Party, room: Room, share: FloatArray) -> str:
         f"{tasks.pod_set.role and ' '}{tasks.pod_set.role}"
         for tasks, count in demand
     ]
-    lack = " and ".join(_lack(session, demand, room.free[nodes]))
+    free = np.maximum(room.free[nodes], 0).sum(axis=0, dtype=np.float64)
+    short = diagnosis.excess(session, demand, free)
+    lack = " and ".join(f"{diagnosis.amount(name, least)} {name}" for name, least in short.items())
     more = f" and lacks {lack}" if lack else ", but not for all together" * bool(share[best] >= 1)
     return f': the best, "{level.names[best]}", has room for {", ".join(fits)}{more}'
-
-
-def _lack(session: Session, demand: Demand, free: IntArray) -> list[str]:
-    """Return how much of each resource the nodes lack of which (M, R) is free, in all."""
-    wanted = sum((tasks.amount(count) for tasks, count in demand), np.zeros(free.shape[1]))
-    short = wanted - np.maximum(free, 0).sum(axis=0, dtype=np.float64)
-    names = session.snapshot.resources
-    columns = np.flatnonzero((wanted > 0) & (short > 0)).tolist()
-    return [f"{diagnosis.amount(names[c], int(short[c]))} {names[c]}" for c in columns]
