@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3289,
     "muster": 1154,
     "runtime": 2254,
-    "scheduler": 10646,
+    "scheduler": 10632,
     "store": 3220,
     "tests": 69470,
     "tools": 3530,

@@ -34,8 +34,7 @@ from muster.scheduler.model import (
     sums,
 )
 from muster.scheduler.state import GangState, PodSetState, QueueState
-from muster.scheduler.victims import Price, Victims
-from muster.scheduler.ways import Ways
+from muster.scheduler.victims import Victims
 
 Value = TypeVar("Value")
 JobOrder = tuple[Order, float, str, str]
@@ -105,20 +104,6 @@ class Leaving:
     """What they give back of each quota."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caches:
-    """The caches of searches; equal gangs share one hashable key."""
-
-    reservations: dict[bool, set[Hashable]] = field(default_factory=dict)
-    """The gangs for which a time was searched, by whether a quota is short."""
-    fruitless: set[Hashable] = field(default_factory=set)
-    """The gangs for which no victims were found."""
-    prices: dict[Hashable, dict[int, Price]] = field(default_factory=dict)
-    """Gangs -> order of victims -> its last price."""
-    ways: dict[Hashable, Ways] = field(default_factory=dict)
-    """Gangs -> orders of victims."""
-
-
 FITS: Final = 256
 """How many shapes the room for which is known are kept at a time."""
 
@@ -161,7 +146,6 @@ class Session:
         self.queues: Final = _queues(snapshot)
         self.started: Final[list[GangState]] = []
         """Gangs that were given nodes, in that order."""
-        self.caches: Final = Caches()
         self._known: Final[dict[Hashable, Any]] = {}
         self.protected: Final[list[GangState]] = []
         """Gangs whose missing members come first."""

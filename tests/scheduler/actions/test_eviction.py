@@ -139,5 +139,5 @@ def test_ways_are_kept_of_few_kinds(monkeypatch, holds, kept):
         policy.DEFAULT.openers(),
     )
     preempt(session, session.gangs)
-    assert len(session.caches.ways) == kept
+    assert len(session.cached("ways", dict)) == kept
     assert [g.spec.key for g in session.gangs if g.promised] == [g.key for g in high]

@@ -129,7 +129,7 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     rank = (grounds, gang.spec.queue, gang.spec.priority, gang.protected)
     key = (rank, session.alike(gang), session.room.state)
     # `rank` alone: there is nobody to look at, and evictions only make them fewer.
-    known = session.caches.fruitless
+    known = session.cached("fruitless", set[object])
     if rank in known or key in known or not session.budget.may_search(gang.spec.key):
         return False
     open_ = grounds.among(session, ask)
@@ -219,8 +219,10 @@ def _ways(session: Session, ask: Ask, rank: _Rank) -> tuple[Ways, Prices]:
         return Ways(victims, usefulness(session, ask)), {}
     parts, suits = _parts(session, ask), _suits(session, gang)
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
-    prices = session.caches.prices.setdefault((rank, demand, _lacks_slots(session, gang)), {})
-    key, kept = (rank, parts.tobytes(), suits.tobytes()), session.caches.ways
+    alike = ("prices", rank, demand, _lacks_slots(session, gang))
+    prices = session.cached(alike, Prices)
+    key = (rank, parts.tobytes(), suits.tobytes())
+    kept = session.cached("ways", dict[object, Ways])
     if key not in kept:
         # As with `Session.fit`, columns for all of very many kinds would fill the memory.
         if len(kept) == KEPT:

@@ -80,7 +80,7 @@ def reserve(session: Session, ask: Ask, start: Start) -> None:
     short = session.rules.affordable(gang, gang.demand()) is not None
     # What is left of a gang whose hold is over had its time: nobody leaves for it before his own.
     patience = (gang.drains or gang.spec.misled) and not short and not gang.spec.admitted
-    tries = session.caches.reservations.setdefault(short, set())
+    tries = session.cached(("reservations", short), set[object])
     # Gangs that are alike would find the same, and each search places a gang many times over.
     key = (session.alike(gang), patience, gang.spec.misled, gang.spec.namespace if short else "")
     if len(tries) == TRIES or key in tries:
