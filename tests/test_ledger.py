@@ -26,12 +26,12 @@ LEDGER = {
     "gang": 1566,
     "kube": 3581,
     "local": 3289,
-    "muster": 1154,
-    "runtime": 2254,
-    "scheduler": 10632,
-    "store": 3220,
-    "tests": 69470,
-    "tools": 3530,
+    "muster": 1152,
+    "runtime": 2236,
+    "scheduler": 10621,
+    "store": 3221,
+    "tests": 69471,
+    "tools": 3535,
 }
 
 

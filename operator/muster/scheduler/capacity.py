@@ -308,11 +308,6 @@ class Fit:
             self._compute(nodes)
         return self
 
-    def count(self, nodes: Some) -> IntArray:
-        """Return (M,) how many tasks fit on each of the nodes."""
-        free = self._room.free(nodes, future=self._future, lasting=self._lasting)
-        return self.hold(nodes, free)
-
     def hold(self, nodes: Some, free: IntArray) -> IntArray:
         """Return (M,) how many tasks would fit on each of the nodes if (M, R) `free` were."""
         capacity = slots(free, self.shape.request, self._columns)
@@ -422,7 +417,9 @@ class Fit:
 
     def _compute(self, nodes: IntArray) -> None:
         self._room.budget.spend(len(nodes))
-        capacity = self.count(ALL if len(nodes) == len(self._ranks) else nodes)
+        where = ALL if len(nodes) == len(self._ranks) else nodes
+        free = self._room.free(where, future=self._future, lasting=self._lasting)
+        capacity = self.hold(where, free)
         if self._ranked:
             self._order(nodes, capacity)
         self.capacity[nodes] = capacity

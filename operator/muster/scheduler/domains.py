@@ -26,14 +26,10 @@ class Domains:
     size: int
     """D"""
 
-    @cached_property
-    def _bins(self) -> IntArray:
-        # Nodes without the label have -1, so all is moved up by one and the first sum left out.
-        return self.domain + 1
-
     def sums(self, values: IntArray) -> FloatArray:
         """Return (D,) the sums of (N,) values over the nodes of each domain."""
-        sums = np.bincount(self._bins, values, self.size + 1)[1:]
+        # Nodes without the label have -1, so all is moved up by one and the first sum left out.
+        sums = np.bincount(self.domain + 1, values, self.size + 1)[1:]
         return sums.astype(np.float64)
 
     def inside(self, nodes: BoolArray) -> Domains:

@@ -246,8 +246,7 @@ class Levels:
         return levels[narrowest:] or levels[-1:]
 
     def _sorted(self, asked: Topology) -> Sequence[Level]:
-        more = (asked.level, asked.slice_level)
-        labels = dict.fromkeys((*self._labels, *(label for label in more if label)))
+        labels = dict.fromkeys(filter(None, (*self._labels, asked.level, asked.slice_level)))
         # In whichever order somebody has written them.
         return sorted(map(self._level, labels), key=lambda level: level.breadth)
 
