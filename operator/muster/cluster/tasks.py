@@ -187,17 +187,7 @@ def _charged(
         return
     rest = tuple(i for i in role.waiting if i not in failed)
     yield replace(role, waiting=rest, charge=tasks.charge, absent=absent - failed)
-    yield RoleInput(
-        role.role,
-        role.priority,
-        shape=role.shape,
-        waiting=tuple(i for i in role.waiting if i in failed),
-        previous={i: node for i, node in role.previous.items() if i in failed},
-        nominated={i: node for i, node in role.nominated.items() if i in failed},
-        charge=less,
-        absent=failed,
-        topology=role.topology,
-    )
+    yield replace(_part(role, failed), charge=less, absent=failed)
 
 
 def _apart(tasks: TaskSet, pods: Pods, role: RoleInput) -> Iterator[RoleInput]:
@@ -212,16 +202,9 @@ def _apart(tasks: TaskSet, pods: Pods, role: RoleInput) -> Iterator[RoleInput]:
     others = frozenset(index for indices in apart.values() for index in indices)
     yield replace(role, waiting=tuple(i for i in role.waiting if i not in others))
     for asked, indices in apart.items():
-        shape = replace(role.shape, selector=asked)
-        nominated = {i: node for i, node in role.nominated.items() if i in indices}
-        yield RoleInput(
-            role.role,
-            role.priority,
-            shape=shape,
-            waiting=tuple(indices),
-            nominated=nominated,
-            topology=role.topology,
-        )
+        # A pod that is there goes where its selector says, not where the one before it was.
+        shape, part = replace(role.shape, selector=asked), _part(role, frozenset(indices))
+        yield replace(part, shape=shape, previous={}, charge={})
 
 
 def _by_requests(tasks: TaskSet, pods: Pods, plan: Plan, role: RoleInput) -> Iterator[RoleInput]:
@@ -236,16 +219,22 @@ def _by_requests(tasks: TaskSet, pods: Pods, plan: Plan, role: RoleInput) -> Ite
         yield role
         return
     rest = {*range(len(role.held))}.difference(*others.values())
-    yield _holding(role, sorted(rest))
-    alone = RoleInput(
-        role.role, role.priority, shape=role.shape, charge=role.charge, topology=role.topology
+    apart = ((replace(_part(role), takes=takes), at) for takes, at in others.items())
+    for part, places in ((role, sorted(rest)), *apart):
+        held = tuple([role.held[at] for at in places])
+        started = tuple([role.started[at] for at in places])
+        yield replace(part, held=held, started=started)
+
+
+def _part(role: RoleInput, waiting: Collection[int] = ()) -> RoleInput:
+    """Return a role of some of the waiting tasks alone."""
+    return RoleInput(
+        role.role,
+        role.priority,
+        shape=role.shape,
+        waiting=tuple(i for i in role.waiting if i in waiting),
+        previous={i: node for i, node in role.previous.items() if i in waiting},
+        nominated={i: node for i, node in role.nominated.items() if i in waiting},
+        charge=role.charge,
+        topology=role.topology,
     )
-    for requests, places in others.items():
-        part = replace(alone, held=role.held, started=role.started, takes=requests)
-        yield _holding(part, places)
-
-
-def _holding(role: RoleInput, places: Collection[int]) -> RoleInput:
-    """Return the role with the held tasks at these positions only."""
-    held = tuple([role.held[at] for at in places])
-    return replace(role, held=held, started=tuple([role.started[at] for at in places]))
