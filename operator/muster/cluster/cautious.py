@@ -6,6 +6,10 @@ No gang gets room, a volume or permission by such an object. A gang that waits f
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, TypeVar
+
 from muster.api.model import Json, Unreadable
 from muster.cluster import queues
 from muster.cluster.nodes import NodeView
@@ -23,21 +27,72 @@ from muster.cluster.storage import (
     VolumeView,
 )
 
+T = TypeVar("T")
 
-def node(document: Json, _why: Unreadable) -> NodeView:
-    """Return a node that offers nothing."""
-    metadata = document["metadata"]
-    pressure = (True, True, True)
-    return NodeView(
-        metadata["name"],
-        metadata.get("labels") or {},
-        taints=(),
-        unschedulable=True,
-        ready=False,
-        pressure=pressure,
-        allocatable=(),
-        unreadable=True,
-    )
+
+def _worst(view: Callable[..., T], **worst: Any) -> Callable[[Json, Unreadable], T]:
+    """Return the reader of objects of which only the metadata and the error are in the view."""
+    names = {field.name for field in fields(view)}  # type: ignore[arg-type]
+
+    def read(document: Json, why: Unreadable) -> T:
+        metadata = document["metadata"]
+        known = {
+            "namespace": metadata.get("namespace", ""),
+            "name": metadata["name"],
+            "node": metadata["name"],
+            "uid": metadata.get("uid", ""),
+            "labels": metadata.get("labels") or {},
+            "deleting": "deletionTimestamp" in metadata,
+            "unreadable": why.reason,
+        }
+        return view(**{name: known[name] for name in known.keys() & names} | worst)
+
+    return read
+
+
+node = _worst(
+    NodeView,
+    taints=(),
+    unschedulable=True,
+    ready=False,
+    pressure=(True, True, True),
+    allocatable=(),
+    unreadable=True,
+)
+"""It offers nothing."""
+claim = _worst(
+    ClaimView, volume="", bound=False, lost=False, storage_class="", alone=True, node=""
+)
+"""No pod can be placed with it."""
+volume = _worst(VolumeView, affinity=(), zones=())
+"""No claim gets it, and it is on no node."""
+storage_class = _worst(ClassView, waits=False, provisions=False, topologies=())
+"""Its claims get no volume."""
+attach = _worst(AttachView, most=(), unreadable=True)
+"""The node takes no further volume."""
+driver = _worst(DriverView, tracks=True)
+"""It makes volumes only where it reports storage."""
+quota = _worst(QuotaView, hard={}, used={})
+"""No pod is created under it."""
+limits = _worst(LimitView, items=())
+"""No pod is created under it."""
+runtime = _worst(RuntimeView)
+"""No pod is created with it."""
+budget = _worst(Budget, selector=(), allowed=0)
+"""It is against evicting anything in its namespace."""
+
+
+def capacity(document: Json, _why: Unreadable) -> CapacityView:
+    """Return a capacity that is nowhere."""
+    metadata, of = document["metadata"], document.get("storageClassName")
+    key = metadata.get("namespace", ""), metadata["name"]
+    return CapacityView(key, of if isinstance(of, str) else "", (), 0)
+
+
+def queue(document: Json, why: Unreadable) -> QueueInput:
+    """Return a queue that lets nobody in."""
+    kept = queues.kept(document)
+    return QueueInput(document["metadata"]["name"], unreadable=why.reason, shape=kept, kept=kept)
 
 
 def use(document: Json) -> PodUse | None:
@@ -60,78 +115,3 @@ def use(document: Json) -> PodUse | None:
         labels=metadata.get("labels") or {},
         whole=True,
     )
-
-
-def claim(document: Json, why: Unreadable) -> ClaimView:
-    """Return a claim with which no pod can be placed."""
-    metadata = document["metadata"]
-    return ClaimView(
-        metadata.get("namespace", ""),
-        metadata["name"],
-        volume="",
-        bound=False,
-        lost=False,
-        deleting="deletionTimestamp" in metadata,
-        storage_class="",
-        alone=True,
-        node="",
-        uid=metadata.get("uid", ""),
-        unreadable=why.reason,
-    )
-
-
-def volume(document: Json, why: Unreadable) -> VolumeView:
-    """Return a volume that nobody gets, and that is on no node."""
-    return VolumeView(document["metadata"]["name"], affinity=(), zones=(), unreadable=why.reason)
-
-
-def storage_class(document: Json, why: Unreadable) -> ClassView:
-    """Return a class whose claims get no volume."""
-    name = document["metadata"]["name"]
-    return ClassView(name, waits=False, provisions=False, topologies=(), unreadable=why.reason)
-
-
-def attach(document: Json, _why: Unreadable) -> AttachView:
-    """Return the limits of a node that takes no further volume."""
-    return AttachView(document["metadata"]["name"], (), unreadable=True)
-
-
-def driver(document: Json, _why: Unreadable) -> DriverView:
-    """Return a driver that makes volumes only where it reports storage."""
-    return DriverView(document["metadata"]["name"], tracks=True)
-
-
-def capacity(document: Json, _why: Unreadable) -> CapacityView:
-    """Return a capacity that is nowhere."""
-    metadata, of = document["metadata"], document.get("storageClassName")
-    key = metadata.get("namespace", ""), metadata["name"]
-    return CapacityView(key, of if isinstance(of, str) else "", (), 0)
-
-
-def queue(document: Json, why: Unreadable) -> QueueInput:
-    """Return a queue that lets nobody in."""
-    kept = queues.kept(document)
-    return QueueInput(document["metadata"]["name"], unreadable=why.reason, shape=kept, kept=kept)
-
-
-def quota(document: Json, why: Unreadable) -> QuotaView:
-    """Return a quota under which no pod is created."""
-    metadata = document["metadata"]
-    return QuotaView(metadata["namespace"], metadata["name"], {}, {}, unreadable=why.reason)
-
-
-def limits(document: Json, why: Unreadable) -> LimitView:
-    """Return a limit range under which no pod is created."""
-    metadata = document["metadata"]
-    return LimitView(metadata["namespace"], metadata["name"], (), unreadable=why.reason)
-
-
-def runtime(document: Json, why: Unreadable) -> RuntimeView:
-    """Return a RuntimeClass with which no pod is created."""
-    return RuntimeView(document["metadata"]["name"], unreadable=why.reason)
-
-
-def budget(document: Json, _why: Unreadable) -> Budget:
-    """Return a budget that is against evicting anything in its namespace."""
-    metadata = document["metadata"]
-    return Budget(metadata["namespace"], metadata["name"], selector=(), allowed=0)
