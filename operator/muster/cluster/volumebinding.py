@@ -48,6 +48,11 @@ Volume = tuple[str, str]
 
 Seat = tuple[Volume, str, bool]
 """A volume, the node of a pod that uses it, and whether that pod is being deleted."""
+_Said = tuple[dict[str, dict[str, int]], dict[str, Counter[tuple[str, ...]]]]
+"""Driver -> node -> volumes; driver -> the labels of nodes that reach the same volumes -> how many
+nodes say so."""
+_Users = dict[str, Counter[int]]
+"""Volume -> position of a node -> pods."""
 
 
 @dataclass(slots=True)
@@ -58,32 +63,32 @@ class Limits:
     """By node."""
     unreadable: set[str] = field(default_factory=set)
     """The nodes whose limits could not be read."""
-    _most: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Driver -> node -> volumes."""
-    _labels: dict[str, Counter[tuple[str, ...]]] = field(default_factory=dict)
-    """Driver -> the labels of nodes that reach the same volumes -> how many nodes say so."""
+    _said: _Said | None = None
+    """By driver; None: to be read again."""
 
     def put(self, view: AttachView, *, there: bool) -> None:
         """Take in the limits of a node, or that they went."""
-        if there:
-            self.views[view.node] = view
-        else:
-            self.views.pop(view.node, None)
+        _put(self.views, view.node, view, there=there)
         (self.unreadable.add if there and view.unreadable else self.unreadable.discard)(view.node)
-        for driver, labels in view.topology:
-            said = self._labels.pop(driver, Counter())
-            said[labels] += 1 if there else -1
-            if +said:
-                self._labels[driver] = +said
-        for driver, count in view.most:
-            tables.put(self._most, driver, view.node, count if there else None)
+        self._said = None
+
+    def _by_driver(self) -> _Said:
+        if self._said is None:
+            self._said = {}, {}
+            most, labels = self._said
+            for node, view in self.views.items():
+                for driver, count in view.most:
+                    most.setdefault(driver, {})[node] = count
+                for driver, keys in view.topology:
+                    labels.setdefault(driver, Counter())[keys] += 1
+        return self._said
 
     def labels(self, driver: str) -> tuple[str, ...]:
         """Return the labels of nodes that reach the same volumes; none: nobody says.
 
         As most nodes have it, where a new version of the driver is not on all of them yet.
         """
-        said = self._labels.get(driver)
+        said = self._by_driver()[1].get(driver)
         return max(said, key=lambda labels: (said[labels], labels)) if said else ()
 
     def drivers(
@@ -98,23 +103,22 @@ class Limits:
         By the `volumes` that its pods share, and the drivers of those that each has as its `own`.
         `index`: positions of the nodes.
         """
-        asked: dict[str, dict[int, dict[str, None]]] = {}
+        limits, asked = self._by_driver()[0], dict[str, dict[int, dict[str, None]]]()
         for shape, shared in volumes.items():
             for driver, volume in shared:
-                if driver in self._most:
+                if driver in limits:
                     asked.setdefault(driver, {}).setdefault(shape, {})[volume] = None
             for driver in own[shape]:
-                if driver in self._most:
+                if driver in limits:
                     asked.setdefault(driver, {}).setdefault(shape, {})
-        users = {driver: _Users({}, {}) for driver in asked}
+        users = {driver: (_Users(), _Users()) for driver in asked}
         for (driver, volume), node, going in seats if asked else ():
-            if driver in users:
-                users[driver].count(volume, index[node], going=going)
+            for table in users[driver][: 1 + going] if driver in users else ():
+                table.setdefault(volume, Counter())[index[node]] += 1
         made = {
             driver: Driver(
-                self._column(driver, index),
-                users[driver].all,
-                users[driver].going,
+                _column(limits[driver], index),
+                *users[driver],
                 {shape: tuple(shared) for shape, shared in shapes.items()},
                 {shape: list(own[shape]).count(driver) for shape in shapes},
             )
@@ -126,25 +130,13 @@ class Limits:
             if (found := tuple(made[driver] for driver in asked if shape in asked[driver]))
         }
 
-    def _column(self, driver: str, index: Mapping[str, int]) -> IntArray:
-        most = np.full(len(index), ENDLESS)
-        for node, count in self._most[driver].items():
-            if node in index:
-                most[index[node]] = count
-        return most
 
-
-@dataclass(frozen=True, slots=True)
-class _Users:
-    """Volume -> position of a node -> pods."""
-
-    all: dict[str, Counter[int]]
-    going: dict[str, Counter[int]]
-
-    def count(self, volume: str, node: int, *, going: bool) -> None:
-        self.all.setdefault(volume, Counter())[node] += 1
-        if going:
-            self.going.setdefault(volume, Counter())[node] += 1
+def _column(limits: Mapping[str, int], index: Mapping[str, int]) -> IntArray:
+    most = np.full(len(index), ENDLESS)
+    for node, count in limits.items():
+        if node in index:
+            most[index[node]] = count
+    return most
 
 
 Key = tuple[str, str]
