@@ -5,7 +5,6 @@ import pytest
 
 from muster.allocator import assume
 from muster.allocator.tracker import Assumed
-from muster.cluster.assemble import assemble
 from muster.cluster.nodes import parse_node
 from muster.cluster.pods import parse_use, shape_of
 from support.builders.scheduler import make_columns, make_node, make_pod, make_template
@@ -30,7 +29,7 @@ def columns():
     made = make_columns(
         nodes=[make_node(name=f"n{i}", pods=9999, labels={"zone": f"z{i}"}) for i in (1, 2)]
     )
-    assemble(made, [], [], 0.0)
+    made.snapshot([], [], 0.0)
     return made
 
 
@@ -89,7 +88,7 @@ def test_terms_are_evaluated_where_a_node_changed_or_many_pods_came():
     ):
         to, shape = columns(), shape_of(template(1), "team")
         to.pod_changed(None, parse_use(make_pod(namespace="team", labels={"app": "x", "i": "0"})))
-        assemble(to, [], [], 0.0)
+        to.snapshot([], [], 0.0)
         assert give(to, shape, 1)
         to.forget("team", "w0")
         change(to)

@@ -10,7 +10,6 @@ from muster.allocator.tracker import NOT_NOW, PATIENCE, Arrived, Bind, Departure
 from muster.allocator.verdict import RECORDED, Cause
 from muster.api import edge
 from muster.api.reasons import DeletionReason, Reason
-from muster.cluster.assemble import assemble
 from muster.controller.model import Refusal
 from muster.scheduler.model import PODS
 from support.apiserver.memory import START, tfjob
@@ -45,7 +44,7 @@ def running(story):
 
 def room(story):
     """Return node -> how many pods take room there."""
-    nodes = assemble(story.store.columns, [], [], 0.0).nodes
+    nodes = story.store.columns.snapshot([], [], 0.0).nodes
     return {name: int(nodes.used[i, PODS]) // 1000 for i, name in enumerate(nodes.names)}
 
 

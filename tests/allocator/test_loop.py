@@ -14,6 +14,7 @@ from muster.allocator import assume, cells, gangs, loop, members, pending, track
 from muster.api import edge
 from muster.api.backoff import Backoff
 from muster.api.reasons import DeletionReason, GangPhase, Reason
+from muster.cluster.state import ClusterColumns
 from muster.controller.model import Context, Refusal
 from muster.runtime import health
 from muster.scheduler import cycle, policy
@@ -405,7 +406,7 @@ PLACES = {
     "whether it is to run": (members.gangs, "wants_pods", lambda job: job.name == "bad"),
     "its step": (tracker, "step", lambda _memory, facts, _now: facts.asks.key == BAD),
     "its tasks": (tracker.tasks, "roles", lambda sets, *_: "bad" in str(sets[0].places)),
-    "taking it in": (loop, "assemble", lambda _state, found, *_: BAD in {g.key for g in found}),
+    "taking it in": (ClusterColumns, "snapshot", lambda _, own, *_q: BAD in {g.key for g in own}),
     "deciding": (cycle, "schedule", lambda seen, *_: BAD in {g.key for g in seen.gangs}),
     "reading what was decided": (tracker, "outcome", lambda facts, _: facts.asks.key == BAD),
     "accepting": (tracker, "accepted", lambda _memory, facts, *_: facts.asks.key == BAD),
@@ -471,7 +472,7 @@ async def test_a_gang_that_a_cycle_fails_over_is_not_tried_in_each(monkeypatch):
 async def test_cycles_that_fail_whoever_is_left_out(monkeypatch, caplog):
     """It is nobody's fault: all is tried again, told once at length, and shown by the probes."""
     monkeypatch.setattr(loop, "BACKOFF", Backoff(0.01, 0.01))
-    sick(monkeypatch, loop, "assemble", lambda *_: True)
+    sick(monkeypatch, ClusterColumns, "snapshot", lambda *_: True)
     async with running(Story()) as s:
         s.create()
         while s.loop.failures < 3:  # noqa: ASYNC110 -- a cycle that fails tells nobody

@@ -7,7 +7,6 @@ import pytest
 
 from muster import gang
 from muster.allocator import status
-from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangRules
 from muster.cluster.queues import FLAT, QueueInput, QueueShape
 from muster.cluster.queuetree import Settled, settle
@@ -84,7 +83,7 @@ class Server(Shown):
 def written(server, usage=None):
     """Return queue -> what is written on it after a cycle, by a process that begins now."""
     queues = GangRules(frozenset({"muster"}), "default").queues(server.store.queues)
-    snapshot = assemble(ClusterColumns(), [], queues, 1000.0)
+    snapshot = ClusterColumns().snapshot([], queues, 1000.0)
     first, writer = len(server.patches), status.QueueStatus(server, server.store, lambda _: {})
 
     async def write():

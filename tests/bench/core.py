@@ -23,7 +23,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np  # noqa: E402
 
-from muster.cluster.assemble import assemble  # noqa: E402
 from muster.cluster.gangs import GangInput  # noqa: E402
 from muster.cluster.nodes import parse_node  # noqa: E402
 from muster.cluster.pods import parse_use  # noqa: E402
@@ -82,7 +81,7 @@ def whole(nodes: int, pods: int, size: int = GANG) -> Callable[[], Callable[[], 
     """Measure one cycle that places everything."""
 
     def prepare() -> Callable[[], int]:
-        snapshot = assemble(cluster(nodes), gangs(pods, size), QUEUES, 0.0)
+        snapshot = cluster(nodes).snapshot(gangs(pods, size), QUEUES, 0.0)
         return lambda: sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
 
     return prepare
@@ -112,13 +111,13 @@ def incremental(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
 
     def prepare() -> Callable[[], int]:
         columns, several = running(nodes, pods)
-        assemble(columns, several, QUEUES, 0.0)
+        columns.snapshot(several, QUEUES, 0.0)
         sizes = itertools.count(1000)
 
         def work() -> int:
             role = make_role(replicas=64, cpu=1, memory=f"{next(sizes)}Mi")
             new = make_gang(key="team/new", roles=[role])
-            snapshot = assemble(columns, [*several, new], QUEUES, 0.0)
+            snapshot = columns.snapshot([*several, new], QUEUES, 0.0)
             return sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
 
         return work
@@ -131,7 +130,7 @@ def preempting(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
 
     def prepare() -> Callable[[], int]:
         columns, several = running(nodes, pods)
-        snapshot = assemble(columns, several, QUEUES, 0.0).nodes
+        snapshot = columns.snapshot(several, QUEUES, 0.0).nodes
         free = (snapshot.allocatable - snapshot.used)[:, CPU].tolist()
         for name, left in zip(snapshot.names, free, strict=True):
             rest = make_pod(name=f"rest-{name}", node=name, cpu=f"{left}m")
@@ -140,7 +139,7 @@ def preempting(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
         new = make_gang(
             key="team/new", priority=9, roles=[make_role(replicas=512, cpu=1)], created=1e6
         )
-        snapshot = assemble(columns, [*ages, new], QUEUES, 1e6)
+        snapshot = columns.snapshot([*ages, new], QUEUES, 1e6)
         return lambda: sum(len(d.nominations) for d in cycle.schedule(snapshot, PREEMPT))
 
     return prepare
@@ -174,7 +173,7 @@ def contested(
             for i in range(count)
         ]
         queues = (make_queue(name="a"), make_queue(name="b"))
-        snapshot = assemble(columns, [*several, *asking], queues, 1e6)
+        snapshot = columns.snapshot([*several, *asking], queues, 1e6)
         return lambda: sum(len(d.nominations) for d in cycle.schedule(snapshot, EVICT))
 
     return prepare

@@ -36,7 +36,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np  # noqa: E402
 
-from muster.cluster.assemble import assemble  # noqa: E402
 from muster.cluster.gangs import GangInput  # noqa: E402
 from muster.cluster.nodes import parse_node  # noqa: E402
 from muster.cluster.state import ClusterColumns  # noqa: E402
@@ -227,7 +226,7 @@ class Cluster:
 
     def snapshot(self) -> Snapshot:
         """Return what a cycle sees."""
-        return assemble(self.columns, list(self._gangs.values()), QUEUES, self.now)
+        return self.columns.snapshot(list(self._gangs.values()), QUEUES, self.now)
 
     def dismiss(self) -> None:
         """Send away who waits."""

@@ -7,7 +7,6 @@ import pytest
 
 from muster.api.reasons import GangPhase, Reason
 from muster.cluster import nodes, pods
-from muster.cluster.assemble import assemble
 from muster.cluster.podaffinity import IDLE, MAX_COMPARISONS, TermCounts
 from muster.cluster.selectors import Identity, Selection
 from muster.scheduler import budget, cycle, policy
@@ -43,7 +42,7 @@ def spread(**fields):
 def terms(columns, **fields):
     """Return the terms of one role of two such pods, named `app: a`."""
     role = make_role(replicas=2, template=make_template(labels={"app": "a"}, **fields))
-    snapshot = assemble(columns, [make_gang(roles=[role])], [make_queue()], 0.0)
+    snapshot = columns.snapshot([make_gang(roles=[role])], [make_queue()], 0.0)
     return next(iter(snapshot.shapes.values())).affinity
 
 
@@ -92,7 +91,7 @@ def test_namespaces_and_label_keys(term, count):
     labels = {"app": "a", "version": "2"}
     template = make_template(labels=labels, affinity=affinity("podAntiAffinity", **term))
     gang = make_gang(roles=[make_role(replicas=1, template=template)])
-    snapshot = assemble(columns, [gang], [make_queue()], 0.0)
+    snapshot = columns.snapshot([gang], [make_queue()], 0.0)
     term, *_ = next(iter(snapshot.shapes.values())).affinity
     assert int(term.counts.sum()) == count
 
@@ -147,7 +146,7 @@ def test_plain_roles_share_a_shape_whatever_they_are_called():
             make_role(role=app, replicas=1, template=make_template(labels={"app": app}))
             for app in "abc"
         ]
-        return len(assemble(columns, [make_gang(roles=roles)], [make_queue()], 0.0).shapes)
+        return len(columns.snapshot([make_gang(roles=roles)], [make_queue()], 0.0).shapes)
 
     columns = make_columns(nodes=NODES)
     assert ids(columns) == 1
@@ -240,7 +239,7 @@ def crowded_gang(name="a"):
 
 def cost(columns, *gangs):
     """Return the number of function calls of a snapshot."""
-    return call_count.calls(lambda: assemble(columns, gangs, [make_queue()], 0.0))
+    return call_count.calls(lambda: columns.snapshot(gangs, [make_queue()], 0.0))
 
 
 def test_new_terms_are_not_compared_with_each_pod():
@@ -284,7 +283,7 @@ def test_pod_that_comes_asks_for_a_cycle_where_many_terms_may_select_it():
             role = make_role(replicas=1, labels={"app": "w"}, affinity=term)
             gangs.append(make_gang(key=f"team/{i}", roles=[role]))
         columns = make_columns(nodes=NODES)
-        assemble(columns, gangs, [make_queue()], 0.0)
+        columns.snapshot(gangs, [make_queue()], 0.0)
         return columns.lets_start(pods.parse_use(pod(node="n1")))
 
     assert lets_start(1)
@@ -294,7 +293,7 @@ def test_pod_that_comes_asks_for_a_cycle_where_many_terms_may_select_it():
 
 def deferred(columns, *gangs, before=None, now=0.0):
     """Return the keys of the gangs whose terms are too expensive for one cycle."""
-    snapshot = assemble(columns, gangs, [make_queue()], now, None, before)
+    snapshot = columns.snapshot(gangs, [make_queue()], now, None, before)
     return {gang.key for gang in snapshot.gangs if gang.refusal is DEFERRED}
 
 
@@ -355,7 +354,7 @@ def test_deferred_evaluation_of_extra_pods_goes_on_in_a_later_cycle():
     waiting = [crowded_gang(f"g{i}") for i in range(20)]
     role = make_role(held=[(0, "n1")], waiting=[1], template=crowded("z"))
     elastic = make_gang(key="team/z", roles=[role], min_member=1, admitted=True)
-    snapshot = assemble(crowd(100), [*waiting, elastic], [make_queue()], 0.0)
+    snapshot = crowd(100).snapshot([*waiting, elastic], [make_queue()], 0.0)
     decided = {each.gang: each for each in cycle.schedule(snapshot, policy.DEFAULT)}
     assert decided["team/z"].deferred
     assert decided["team/z"].verdict.state is GangPhase.RUNNING
@@ -370,7 +369,7 @@ def test_neighbor_of_deferred_gangs_is_placed_in_the_same_cycle():
         neighbors.append(make_gang(key=f"PyTorchJob/n{i}/a", created=9.0, roles=roles))
     nodes = [make_node(name=f"n{i}", cpu=80, labels={"zone": "ab"[i % 2]}) for i in range(9)]
     columns = make_columns(nodes=nodes)
-    snapshot = assemble(columns, [*expensive, *neighbors], [make_queue()], 0.0)
+    snapshot = columns.snapshot([*expensive, *neighbors], [make_queue()], 0.0)
     decided = {each.gang: each for each in cycle.schedule(snapshot, policy.DEFAULT)}
     assert all(len(decided[gang.key].placements) == 16 for gang in neighbors)
     late = decided["PyTorchJob/evil/9"]
@@ -408,7 +407,7 @@ def test_terms_of_one_kind_and_topology_key_make_one_term():
         ],
     )
     gang = make_gang(roles=[make_role(replicas=2, template=template)])
-    snapshot = assemble(columns, [gang], [make_queue()], 0.0)
+    snapshot = columns.snapshot([gang], [make_queue()], 0.0)
     ((id_, shape),) = snapshot.shapes.items()
     zone, host, soft = shape.affinity
     assert (zone.link, zone.counts.tolist(), zone.going.tolist()) == (Link.APART, [1, 2], [0, 1])

@@ -7,7 +7,6 @@ import pytest
 
 from muster.api.reasons import QueuePhase
 from muster.cluster import recording
-from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangRules
 from muster.cluster.queues import QueueInput, parse_queue
 from muster.scheduler import cycle, policy
@@ -36,7 +35,7 @@ def decided(gangs, queues, *, spaces=None, cpus=4, used=0, source=None):
     columns = make_columns(nodes=[make_node(cpu=cpus)], pods=pods)
     for name, labels in (spaces or {}).items():
         columns.space_changed(name, labels)
-    snapshot = assemble(columns, gangs, queues, NOW)
+    snapshot = columns.snapshot(gangs, queues, NOW)
     chosen = policy.parse(source or {})
     found = cycle.schedule(snapshot, chosen)
     seen = recording.take(columns, gangs, queues, RULES, snapshot, chosen)
@@ -158,7 +157,7 @@ def test_who_is_not_let_in_makes_no_queue_larger():
             source={"actions": "allocate, reclaim, preempt"},
         )
         assert bool(found["out/big"].evictions) is evicts, spaces
-    snapshot = assemble(make_columns(nodes=[make_node(cpu=8)]), [big], queues, NOW)
+    snapshot = make_columns(nodes=[make_node(cpu=8)]).snapshot([big], queues, NOW)
     share = proportion.shares(snapshot, cycle.schedule(snapshot, policy.DEFAULT))["prod"]
     assert share.request == share.deserved == {}
 

@@ -11,7 +11,6 @@ from muster.api.model import Unreadable
 from muster.api.podtemplate import REQUIRED
 from muster.api.reasons import Reason
 from muster.cluster import cautious, nodes
-from muster.cluster.assemble import assemble
 from muster.cluster.nodes import MAX_IDLE_DEVICES, NOT_READY, SHARED, UNREADABLE, parse_node
 from muster.cluster.pods import parse_use, shape_of
 from muster.cluster.selectors import IDLE_VALUES, Expression
@@ -34,7 +33,7 @@ QUEUES = [make_queue()]
 
 def freeze(columns, *gangs):
     """Return a snapshot with these gangs."""
-    return assemble(columns, gangs, QUEUES, 0.0)
+    return columns.snapshot(gangs, QUEUES, 0.0)
 
 
 def used(columns):
@@ -330,7 +329,7 @@ def test_queue_of_gangs():
     columns = make_columns()
     gang = make_gang(queue="q1", roles=[make_role(replicas=2, cpu=1)])
     queues = [make_queue(name="q1", weight=0, cpu=4), make_queue(name="q2")]
-    lines = assemble(columns, [gang], queues, 0.0).queues
+    lines = columns.snapshot([gang], queues, 0.0).queues
     assert lines["q1"].weight == 1
     assert lines["q1"].capability.tolist() == [UNLIMITED, 4000, UNLIMITED]
     assert [lines[name].request[CPU] for name in ("q1", "q2")] == [2000, 0]
@@ -509,7 +508,7 @@ WAITS = make_gang(key="team/waits", roles=[make_role(replicas=1, cpu=1)])
 
 def rows(columns, *gangs):
     """Return (gang, node, cpu) of what is held."""
-    snapshot = assemble(columns, [*gangs, WAITS], [make_queue()], 0.0)
+    snapshot = columns.snapshot([*gangs, WAITS], [make_queue()], 0.0)
     return [
         (one.gang.key, snapshot.nodes.names[node], int(amounts[1]))
         for one in snapshot.holdings
@@ -528,7 +527,7 @@ def test_one_row_per_gang_role_and_node():
     gang = holds("n2", "n1", "n2", "gone", cpu=2)
     assert sorted(rows(columns, gang)) == [("team/a", "n1", 2000), ("team/a", "n2", 4000)]
     # Where no gang waits, none needs to know.
-    assert assemble(columns, [holds("n1")], [make_queue()], 0.0).holdings == ()
+    assert columns.snapshot([holds("n1")], [make_queue()], 0.0).holdings == ()
 
 
 def test_rows_follow_changes():
@@ -536,8 +535,8 @@ def test_rows_follow_changes():
     columns = make_columns(nodes=[make_node(name="n2")])
     first, second = holds("n2"), holds("n2", key="team/b")
     assert rows(columns, first, second) == [("team/a", "n2", 1000), ("team/b", "n2", 1000)]
-    (before,) = assemble(columns, [first, WAITS], [make_queue()], 0.0).holdings
-    (after,) = assemble(columns, [first, WAITS], [make_queue()], 1.0).holdings
+    (before,) = columns.snapshot([first, WAITS], [make_queue()], 0.0).holdings
+    (after,) = columns.snapshot([first, WAITS], [make_queue()], 1.0).holdings
     assert after is before
     more = make_columns(nodes=[make_node(name="n1"), make_node(name="n2")])
     assert rows(more, first) == [("team/a", "n2", 1000)]
@@ -552,7 +551,7 @@ def test_rows_have_every_resource():
     gang = holds("n1")
     assert rows(columns, gang)
     wide = make_gang(key="team/gpu", roles=[make_role(gpu=1, held=[(0, "n1")])])
-    snapshot = assemble(columns, [gang, wide, WAITS], [make_queue()], 0.0)
+    snapshot = columns.snapshot([gang, wide, WAITS], [make_queue()], 0.0)
     assert [one.amounts.shape for one in snapshot.holdings] == [(1, len(snapshot.resources))] * 2
 
 
@@ -563,7 +562,7 @@ def test_nobody_holds_anything_of_a_new_resource_either():
     wants = make_gang(key="team/gpu", roles=[make_role(replicas=2, gpu=1)])
     columns.node_changed(None, parse_node(make_node(name="n2", gpu=2)))
     columns.pod_changed(None, parse_use(make_pod(node="n2", gpu=1), foreign=True))
-    snapshot = assemble(columns, [wants], [make_queue()], 0.0)
+    snapshot = columns.snapshot([wants], [make_queue()], 0.0)
     assert snapshot.holdings == ()
     (decision,) = schedule(snapshot, DEFAULT)
     assert decision.verdict.reason == Reason.NOT_ENOUGH_RESOURCES
@@ -583,4 +582,4 @@ def test_who_says_where_it_lies_is_known():
         ([make_gang(key="team/d", roles=[make_role(replicas=1, gpu=1)]), whole], True),
         ([plain], False),
     ):
-        assert assemble(columns, gangs, [make_queue()], 0.0).topologies is expected
+        assert columns.snapshot(gangs, [make_queue()], 0.0).topologies is expected

@@ -6,7 +6,6 @@ import dataclasses
 import pytest
 
 from muster.cluster import nodes, pods, recording, storage, volumebinding
-from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangRules
 from muster.scheduler import cycle, policy
 from muster.scheduler.budget import DEFERRED
@@ -60,7 +59,7 @@ def decide(*stored, replicas=1, pods=(), unserved=""):
 
 def place(columns, *roles):
     """Return the decision about a gang of these roles."""
-    snapshot = assemble(columns, [make_gang(roles=list(roles))], [make_queue()], 0.0)
+    snapshot = columns.snapshot([make_gang(roles=list(roles))], [make_queue()], 0.0)
     (decision,) = cycle.schedule(snapshot, policy.DEFAULT)
     return decision
 
@@ -248,7 +247,7 @@ def test_that_nothing_is_served_is_part_of_what_a_cycle_saw():
     _, columns = decide(claim(), storage_class(), unserved=MAY_NOT)
     role = make_role(replicas=1, template=make_template(cpu=1, **MOUNTED))
     gang, queue = make_gang(roles=[role]), make_queue()
-    snapshot = assemble(columns, [gang], [queue], 0.0)
+    snapshot = columns.snapshot([gang], [queue], 0.0)
     chosen = policy.DEFAULT
     saw = recording.take(columns, [gang], [queue], GangRules(frozenset(), ""), snapshot, chosen)
     decided = cycle.schedule(snapshot, chosen)
@@ -264,11 +263,11 @@ def test_what_was_chosen_is_part_of_what_a_cycle_saw():
     template = make_template(cpu=4, **mount("data"))
     columns.assume("team", "w", "n1", make_role(template=template).shape)
     gangs, queues = [make_gang(roles=[make_role(replicas=1, template=template)])], [make_queue()]
-    assemble(columns, gangs, queues, 0.0)
+    columns.snapshot(gangs, queues, 0.0)
     late = local("late", "n1", spec={"storageClassName": "later"})
     assert late.suits(wants)
     columns.volumes.changed(None, late)
-    snapshot = assemble(columns, gangs, queues, 1.0)
+    snapshot = columns.snapshot(gangs, queues, 1.0)
     decisions = cycle.schedule(snapshot, policy.DEFAULT)
     assert [nodes_of(decision) for decision in decisions] == [{"worker-0": "n0"}]
     rules = GangRules(frozenset({"muster"}), "default")
@@ -589,7 +588,7 @@ def test_volumes_of_a_pod_are_not_evaluated_node_by_node(ephemeral):
         columns = make_columns(nodes=nodes_, stored=[default, volume("a"), *bound])
         gang = make_gang(roles=[make_role(replicas=1, template=many(256, ephemeral=ephemeral))])
         costs.append(
-            call_count.calls(lambda c=columns, g=gang: assemble(c, [g], [make_queue()], 0))
+            call_count.calls(lambda c=columns, g=gang: c.snapshot([g], [make_queue()], 0))
         )
     assert costs[1] - costs[0] < 270 * 50
 
@@ -621,7 +620,7 @@ def test_gangs_whose_volumes_exceed_their_share_are_deferred_before_evaluation()
     columns = make_columns(nodes=NODES, stored=stored)
 
     def deferred(before=None):
-        snapshot = assemble(columns, gangs, [make_queue()], 0.0, None, before)
+        snapshot = columns.snapshot(gangs, [make_queue()], 0.0, None, before)
         return {each.key for each in snapshot.gangs if each.refusal is DEFERRED}
 
     found = deferred()

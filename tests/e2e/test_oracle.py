@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from muster.cluster import nodes, pods
-from muster.cluster.assemble import assemble
 from muster.cluster.state import ClusterColumns
 from muster.cluster.tasks import RoleInput
 from muster.local import binaries
@@ -588,7 +587,7 @@ def ours(asked):
     for pod in asked["pods"]:
         columns.pod_changed(None, pods.parse_use(pod))
     role = RoleInput("", shape=pods.shape_of(asked["pod"]), waiting=(0,))
-    snapshot = assemble(columns, [make_gang(roles=[role])], [make_queue()], 0.0)
+    snapshot = columns.snapshot([make_gang(roles=[role])], [make_queue()], 0.0)
     session = Session(snapshot, policy.DEFAULT.openers())
     tasks = session.gangs[0].tasks[0]
     free = session.fit(Ask(session.gangs[0]), tasks).capacity > 0

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.cluster import storage
-from muster.cluster.assemble import assemble
 from muster.cluster.state import ClusterColumns
 from muster.scheduler import cycle, policy
 from muster.scheduler.ask import Ask
@@ -109,7 +108,7 @@ def test_no_node_gets_more_than_it_takes(cluster):
     columns, gangs = cluster
     known = {gang.key: {role.role: role.shape for role in gang.roles} for gang in gangs}
     before = overfull(columns)
-    snapshot = assemble(columns, gangs, [make_queue()], 0.0)
+    snapshot = columns.snapshot(gangs, [make_queue()], 0.0)
     for decision in cycle.schedule(snapshot, policy.DEFAULT):
         for p in decision.placements:
             shape = known[decision.gang][p.role]
@@ -125,7 +124,7 @@ def test_what_is_evicted_makes_room(cluster):
     known = {gang.key: gang for gang in gangs}
     gone = {name for _, name, _ in columns.volumes.going}
     before = overfull(columns)  # what is there already is no more with one more user
-    decisions = cycle.schedule(assemble(columns, gangs, [make_queue()], 0.0), PREEMPT)
+    decisions = cycle.schedule(columns.snapshot(gangs, [make_queue()], 0.0), PREEMPT)
     for decision in decisions:
         gone |= {f"h{e.gang.removeprefix('team/g')}" for e in decision.evictions}
         for p in (*decision.placements, *decision.nominations):
@@ -138,7 +137,7 @@ def test_what_is_evicted_makes_room(cluster):
 def test_undo_leaves_nothing_behind(cluster):
     """After placing and taking back, as many fit on each node as before, now and later."""
     columns, gangs = cluster
-    session = Session(assemble(columns, gangs, [make_queue()], 0.0), policy.DEFAULT.openers())
+    session = Session(columns.snapshot(gangs, [make_queue()], 0.0), policy.DEFAULT.openers())
 
     def fits():
         return [

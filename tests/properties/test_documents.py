@@ -23,7 +23,6 @@ from muster import gang
 from muster.allocator.members import GangSettings
 from muster.api import names, quantity
 from muster.cluster import recording
-from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangRules
 from muster.frameworks import FRAMEWORKS
 from muster.scheduler import cycle, policy
@@ -564,7 +563,7 @@ class Cluster(Shown):
         inputs = evaluated(self.gangs, self.settings, NOW)
         queues, columns = list(self.store.queues.values()), self.store.columns
         moves = () if "defragment" in chosen.actions else None
-        snapshot = assemble(columns, inputs, queues, NOW, moves)
+        snapshot = columns.snapshot(inputs, queues, NOW, moves)
         decisions = cycle.schedule(snapshot, chosen)
         saw = recording.take(columns, inputs, queues, self.settings.rules, snapshot, chosen)
         return inputs, decisions, saw
@@ -663,7 +662,7 @@ def test_what_goes_leaves_nothing_behind(seed):
     inputs, decisions, _ = cluster.cycle(PLAIN)
     (decision,) = decisions
     assert {p.node for p in decision.placements} == {"quiet-node"}
-    nodes = assemble(cluster.store.columns, inputs, [], NOW).nodes
+    nodes = cluster.store.columns.snapshot(inputs, [], NOW).nodes
     assert nodes.names == ("quiet-node",)
     assert not nodes.used.any()
     assert not nodes.load.any()

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.cluster.assemble import assemble
 from muster.scheduler import budget, policy
 from muster.scheduler.actions.eviction import Trial, mark
 from muster.scheduler.ask import Ask
@@ -142,7 +141,7 @@ def test_units_that_may_stay_for_several_roles_are_spare(dice):
         for role, gpu in (("ps", 0), ("worker", 1))
     ]
     gangs.append(make_gang(key="team/x", priority=1, roles=roles))
-    seen = assemble(columns, gangs, [make_queue()], 1000.0)
+    seen = columns.snapshot(gangs, [make_queue()], 1000.0)
     session = Session(seen, policy.DEFAULT.openers())
     ask = Ask(session.gangs[0])
     victims, trial = session.victims, Trial(session, ask)

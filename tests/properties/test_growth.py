@@ -16,7 +16,6 @@ from hypothesis import settings
 from muster import gang
 from muster.allocator.members import GangSettings
 from muster.api import edge
-from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangRules
 from muster.frameworks import FRAMEWORKS
 from muster.scheduler import cycle, policy
@@ -107,7 +106,7 @@ class Cluster(Shown):
         settings = GangSettings(GangRules(frozenset({"muster"}), "default"))
         inputs = evaluated(tracked(self.store), settings, START)
         queues = settings.rules.queues(self.store.queues)
-        snapshot = assemble(self.store.columns, inputs, queues, START)
+        snapshot = self.store.columns.snapshot(inputs, queues, START)
         return cycle.schedule(snapshot, policy.DEFAULT)
 
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from muster.cluster.assemble import assemble
 from muster.cluster.pods import parse_use
 from muster.scheduler import cycle, policy
 from muster.scheduler.ask import Ask
@@ -104,7 +103,7 @@ def test_each_placement_passes_the_check_by_which_it_is_carried_out(cluster, rul
     """In the order decided, counting those before it: terms hold when a pod comes to its node."""
     columns, gangs = cluster
     known = {gang.key: {role.role: role.shape for role in gang.roles} for gang in gangs}
-    snapshot = assemble(columns, gangs, [make_queue()], 0.0)
+    snapshot = columns.snapshot(gangs, [make_queue()], 0.0)
     for decision in cycle.schedule(snapshot, rules):
         for p in decision.placements:
             shape = known[decision.gang][p.role]
@@ -116,7 +115,7 @@ def test_each_placement_passes_the_check_by_which_it_is_carried_out(cluster, rul
 def test_batch_is_pod_by_pod(cluster, count):
     """Choosing nodes for many tasks at once gives what one at a time gives."""
     columns, gangs = cluster
-    snapshot = assemble(columns, gangs, [make_queue()], 0.0)
+    snapshot = columns.snapshot(gangs, [make_queue()], 0.0)
     check_batch(snapshot, policy.DEFAULT, count)
 
 
@@ -124,7 +123,7 @@ def test_batch_is_pod_by_pod(cluster, count):
 def test_undo_leaves_nothing_behind(cluster):
     """After placing and taking back, every task may go where it might before."""
     columns, gangs = cluster
-    session = Session(assemble(columns, gangs, [make_queue()], 0.0), policy.DEFAULT.openers())
+    session = Session(columns.snapshot(gangs, [make_queue()], 0.0), policy.DEFAULT.openers())
 
     def where():
         found = {}
@@ -227,7 +226,7 @@ def test_who_is_evicted_for_fits_when_they_have_gone(kind, cluster):
     fields, rules = KINDS_OF_EVICTION[kind]
     gangs = [dataclasses.replace(gang, **fields) for gang in gangs]
     queues = [make_queue(weight=9), make_queue(name="theirs")]
-    snapshot = assemble(standing(nodes, gangs), [*gangs, high], queues, 10.0, ())
+    snapshot = standing(nodes, gangs).snapshot([*gangs, high], queues, 10.0, ())
     decision = next(d for d in cycle.schedule(snapshot, rules) if d.gang == high.key)
     if not decision.evictions:
         return
@@ -382,7 +381,7 @@ def test_who_starts_lies_lawfully_beside_those_who_stay(cluster, order, limit):
             for index, node in role.leaving:
                 columns.assume("team", f"{gang.key}-{role.role}-{index}", node, role.shape)
     queues = [make_queue(**limit), make_queue(name="theirs")]
-    snapshot = assemble(columns, gangs, queues, 10.0, ())
+    snapshot = columns.snapshot(gangs, queues, 10.0, ())
     decisions = cycle.schedule(snapshot, policy.parse({"actions": ", ".join(order)}))
     # What a gang has lost, or was promised in a cycle before, it gets before all actions.
     early = {g.key for g in gangs if g.admitted or any(role.nominated for role in g.roles)}

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from muster.allocator.cells import Deferrals
-from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput
 from muster.scheduler import policy
 from muster.scheduler.decision import Decision
@@ -128,7 +127,7 @@ class Shares:
 
     def __init__(self, world: World, decisions: Sequence[Decision]) -> None:
         """Begin with what runs."""
-        snapshot = assemble(world.columns(), list(world.gangs.values()), world.queues, world.now)
+        snapshot = world.columns().snapshot(list(world.gangs.values()), world.queues, world.now)
         shares = proportion.shares(snapshot, decisions)
         self.deserved = {
             name: {r: share.deserved.get(r, 0) / 1000 for r in (CPU, GPU)}

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.api.reasons import GangPhase
-from muster.cluster.assemble import assemble
 from muster.cluster.nodes import parse_node
 from muster.cluster.pods import parse_use
 from muster.cluster.state import ClusterColumns
@@ -208,10 +207,10 @@ def test_a_second_cycle_finds_nothing_left_to_place(parts, rules):
     # A gang of several roles may fit by luck where it did not before.
     simple = [g for g in parts["gangs"] if len(g.roles) == 1 and not g.admitted]
     columns = make_columns(nodes=parts["nodes"], pods=parts["pods"])
-    snapshot = assemble(columns, simple, parts["queues"], 0.0)
+    snapshot = columns.snapshot(simple, parts["queues"], 0.0)
     placements = {d.gang: d.placements for d in cycle.schedule(snapshot, rules)}
     after = [_carried_out(columns, gang, placements[gang.key]) for gang in simple]
-    second = cycle.schedule(assemble(columns, after, parts["queues"], 0.0), rules)
+    second = cycle.schedule(columns.snapshot(after, parts["queues"], 0.0), rules)
     assert [decision.gang for decision in second if decision.placements] == []
 
 
@@ -314,14 +313,14 @@ def test_columns_follow_events(data, parts):
         change(known.pop(name, None), after)
         if after is not None:
             known[name] = after
-        assemble(columns, parts["gangs"][: data.draw(amounts)], queues, 0.0)
+        columns.snapshot(parts["gangs"][: data.draw(amounts)], queues, 0.0)
     fresh = ClusterColumns()
     for node in nodes.values():
         fresh.node_changed(None, node)
     for pod in pods.values():
         fresh.pod_changed(None, pod)
-    one = assemble(columns, parts["gangs"], queues, 0.0)
-    other = assemble(fresh, parts["gangs"], queues, 0.0)
+    one = columns.snapshot(parts["gangs"], queues, 0.0)
+    other = fresh.snapshot(parts["gangs"], queues, 0.0)
     assert one.nodes.names == other.nodes.names
     for name, row in enumerate(one.resources):
         if row in other.resources:

@@ -9,7 +9,6 @@ import pytest
 
 from muster.allocator.cells import Deferrals
 from muster.api.reasons import Reason
-from muster.cluster.assemble import assemble
 from muster.scheduler import budget as units
 from muster.scheduler import cycle, policy
 from muster.scheduler.budget import CYCLE, EVALUATIONS, EVICTED, FIRST, Budget
@@ -127,7 +126,7 @@ class Cluster:
                 for index, node in role.held:
                     columns.assume("x", f"{gang.key}-{role.role}-{index}", node, role.shape)
         gangs, queues = list(self.gangs.values()), [make_queue()]
-        seen = assemble(columns, gangs, queues, self.now, None, self.deferrals.next)
+        seen = columns.snapshot(gangs, queues, self.now, None, self.deferrals.next)
         decisions = cycle.schedule(seen, PREEMPT)
         self.deferrals.decided(decisions, changed=True)
         self.now += 1

@@ -7,7 +7,6 @@ import pytest
 
 from muster import gang
 from muster.api import edge, names
-from muster.cluster.assemble import assemble
 from muster.cluster.gangs import PriorityClass
 from muster.controller import jobpods
 from muster.controller.model import Refusal
@@ -539,7 +538,7 @@ def test_a_friend_that_begins_on_its_node_may_let_a_gang_start(story):
     near = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
     terms = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
     gangs = [make_gang(roles=[make_role(replicas=1, cpu=1, affinity=terms)])]
-    assemble(columns, gangs, [make_queue()], 0.0)
+    columns.snapshot(gangs, [make_queue()], 0.0)
     story.pod(name="other", owner="", node="n1", labels={"app": "web"})
     assert story.asked()[1] is False
     story.pod(name="db", owner="", node="n1", labels={"app": "db"})

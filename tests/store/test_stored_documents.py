@@ -18,7 +18,6 @@ from pydantic_core import from_json, to_json
 from muster import gang
 from muster.allocator.members import GangSettings
 from muster.api import names
-from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangRules
 from muster.frameworks import FRAMEWORKS
 from muster.scheduler import cycle, policy
@@ -69,7 +68,7 @@ class Story(Shown):
     def cycle(self):
         """Return what is decided, by gang."""
         inputs = evaluated(self.gangs, self.settings, NOW)
-        snapshot = assemble(self.store.columns, inputs, list(self.store.queues.values()), NOW, ())
+        snapshot = self.store.columns.snapshot(inputs, list(self.store.queues.values()), NOW, ())
         found = cycle.schedule(snapshot, policy.DEFAULT)
         cycle.schedule(
             snapshot, policy.parse({"actions": "allocate, preempt, reclaim, defragment"})
@@ -127,12 +126,12 @@ def test_thousands_of_pods_at_the_limit(story):
         story.put(pod)
     for i in range(2999):
         if i % 512 == 0:
-            used = assemble(story.store.columns, [], [], NOW).nodes.used
+            used = story.store.columns.snapshot([], [], NOW).nodes.used
             assert used[1, 1:3].min() >= 2**53
         story.store.gone("Pod", "odd", f"odd-{i}", f"odd-{i}")
     assert not story.victim().placements
     story.store.gone("Pod", "odd", "odd-2999", "odd-2999")
-    assert not assemble(story.store.columns, [], [], NOW).nodes.used.any()
+    assert not story.store.columns.snapshot([], [], NOW).nodes.used.any()
 
 
 TERM = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"}

@@ -38,7 +38,6 @@ from muster.api.model import Job, PodView
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Verdict
 from muster.cluster import gangs, recording
-from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput
 from muster.cluster.state import Flight
 from muster.controller.model import Context
@@ -334,7 +333,7 @@ class Loop:
             # changed looks whether it is still free.
             seen, watch, started = columns.changes, Stopwatch(), time.monotonic()
             moves, deferred = self._moves.asked(policy, now), self._deferrals.next
-            snapshot = assemble(columns, gangs, queues, now, moves, deferred)
+            snapshot = columns.snapshot(gangs, queues, now, moves, deferred)
             self._metrics.snapshot.observe(time.monotonic() - started)
             self.decision_log.begin(
                 lambda: recording.take(columns, gangs, queues, rules, snapshot, policy)

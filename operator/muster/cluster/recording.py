@@ -18,7 +18,6 @@ from typing import Any, Final, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from muster.cluster import quota
-from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.nodes import NodeView
 from muster.cluster.pods import PodUse
@@ -97,7 +96,7 @@ class Recording:
     def snapshot(self) -> Snapshot:
         """Return the same columns again."""
         state = self._state()
-        return assemble(state, self.gangs, self.queues, self.now, self.moves, self.deferred)
+        return state.snapshot(self.gangs, self.queues, self.now, self.moves, self.deferred)
 
     def _state(self) -> ClusterColumns:
         columns = ClusterColumns(self.resources)

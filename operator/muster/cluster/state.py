@@ -413,11 +413,16 @@ class ClusterColumns:
         gangs: Sequence[GangInput],
         queues: Sequence[QueueInput],
         now: float,
-        moves: tuple[PastMove, ...] | None,
-        deferred: Deferred,
+        moves: tuple[PastMove, ...] | None = None,
+        deferred: Deferred | None = None,
     ) -> Snapshot:
-        """Return the present state for `assemble`, which describes the parameters."""
-        movable, self._recent = moves is not None, []
+        """Return what a cycle sees of these gangs in the present state of the cluster.
+
+        Gangs whose object is the one of last time cost nothing. What the quotas of their
+        namespaces have left is without the pods that are about to be created. `moves`: those of
+        the last hour, if more are asked for. `deferred`: the searches that earlier cycles cut off.
+        """
+        movable, self._recent, deferred = moves is not None, [], deferred or Deferred()
         # First of all: a column that came later would not be in the vectors made before.
         self._freezes += 1
         if self._freezes % FREEZES == 0:

@@ -20,7 +20,6 @@ from muster.api.edge import mapping, text
 from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import Json, Unreadable
 from muster.cluster import recording
-from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.queues import QueueInput
 from muster.cluster.recording import Recording
@@ -79,7 +78,7 @@ def look(
     queues = Usage().counted(rules.queues(store.queues), now, chosen.half_life)
     # Nobody knows what was moved before, so that all may be.
     moves = () if chosen.moves else None
-    return found, queues, assemble(store.columns, found, queues, now, moves)
+    return found, queues, store.columns.snapshot(found, queues, now, moves)
 
 
 def inputs(store: Store, rules: GangRules, hold: float, now: float) -> Iterator[GangInput]:

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from muster.allocator.usage import Usage
-from muster.cluster.assemble import assemble
 from muster.cluster.queues import QueueInput
 from muster.scheduler import cycle, policy
 from muster.scheduler.actions import reserve
@@ -76,7 +75,7 @@ class Streams(World):
     def decide(self, rules: Policy):
         """Return what a cycle decides, and record it."""
         queues = self.usage.counted(self.queues, self.now, rules.half_life)
-        snapshot = assemble(self.columns(), list(self.gangs.values()), queues, self.now)
+        snapshot = self.columns().snapshot(list(self.gangs.values()), queues, self.now)
         decisions = cycle.schedule(snapshot, rules)
         self.usage.record(snapshot, decisions)
         return decisions

@@ -5,7 +5,6 @@ import os
 from math import inf
 
 from bench import waiting
-from muster.cluster.assemble import assemble
 from muster.cluster.pods import parse_use
 from muster.scheduler import cycle, policy
 from support.builders.scheduler import (
@@ -61,7 +60,7 @@ def test_gang_that_is_evicted_blocks_no_reservation():
             roles=[make_role(role=f"{cpu}", replicas=1, cpu=cpu) for cpu in (2, 8)],
         ),
     ]
-    snapshot = assemble(columns, gangs, [make_queue()], 10.0)
+    snapshot = columns.snapshot(gangs, [make_queue()], 10.0)
     chosen = policy.parse({"actions": "preempt, allocate"})
     high, wide = cycle.schedule(snapshot, chosen)
     assert {eviction.gang for eviction in high.evictions} == {"team/low"}

@@ -10,7 +10,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from muster.api.reasons import Reason
-from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput
 from muster.scheduler import cycle, division, policy
 from muster.scheduler.model import PastMove, Refusal
@@ -61,8 +60,7 @@ class World:
 
     def decide(self, rules, deferred=None):
         """Return what a cycle decides. `deferred`: the searches that earlier cycles cut off."""
-        snapshot = assemble(
-            self.columns(),
+        snapshot = self.columns().snapshot(
             list(self.gangs.values()),
             self.queues,
             self.now,

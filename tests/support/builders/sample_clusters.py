@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from muster.allocator.view import Seen
 from muster.cluster import recording
-from muster.cluster.assemble import assemble
 from muster.kube.client import ApiError
 from muster.scheduler import cycle, policy
 from muster.scheduler.model import Topology
@@ -66,7 +65,7 @@ def pods_of(gangs):
 def saw(nodes, gangs, queues=QUEUES, others=(), now=1000.0):
     """Return the recording of such a hall and what a cycle decides there."""
     columns = make_columns(nodes=nodes, pods=[*pods_of(gangs), *others])
-    snapshot = assemble(columns, gangs, queues, now)
+    snapshot = columns.snapshot(gangs, queues, now)
     taken = recording.take(columns, gangs, queues, RULES, snapshot, policy.DEFAULT)
     return taken, Seen(snapshot, cycle.schedule(snapshot, policy.DEFAULT))
 

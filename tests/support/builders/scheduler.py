@@ -9,7 +9,6 @@ from dataclasses import replace
 from muster.api import quantity
 from muster.api.reasons import QueuePhase
 from muster.cluster import storage
-from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput
 from muster.cluster.nodes import parse_node
 from muster.cluster.pods import parse_use, shape_of
@@ -143,7 +142,7 @@ def make_snapshot(
     for quota in views_of(quotas or {}, {}):
         columns.quotas.quota_changed(None, quota)
     queues = [make_queue()] if queues is None else queues
-    seen = assemble(columns, list(gangs), queues, now, moves)
+    seen = columns.snapshot(list(gangs), queues, now, moves)
     return replace(seen, device_resources=devices)
 
 

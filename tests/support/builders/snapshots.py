@@ -3,7 +3,6 @@
 
 from muster.api.reasons import Reason
 from muster.cluster import recording
-from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangRules
 from muster.scheduler import cycle, policy
 from muster.scheduler.model import Refusal
@@ -55,7 +54,7 @@ def seen(
     if runtimes is not None:
         columns.quotas.know_runtimes()
     queues = [make_queue()] if queues is None else queues
-    snapshot = assemble(columns, gangs, queues, 1000.0, () if chosen.moves else None)
+    snapshot = columns.snapshot(gangs, queues, 1000.0, () if chosen.moves else None)
     made = recording.take(columns, gangs, queues, RULES, snapshot, chosen)
     return made, cycle.schedule(snapshot, chosen)
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput
 from muster.scheduler import cycle, policy
 from muster.scheduler.decision import Decision
@@ -76,7 +75,7 @@ class Cluster:
             while arrivals and arrivals[-1].arrives <= now:
                 work = arrivals.pop()
                 gangs[work.name] = self._gang(work, roles)
-            self.seen = assemble(columns, list(gangs.values()), queues, now)
+            self.seen = columns.snapshot(list(gangs.values()), queues, now)
             decisions = cycle.schedule(self.seen, self.rules)
             self.cycles += 1
             for decision in decisions:
