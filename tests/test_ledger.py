@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6523,
+    "allocator": 6522,
     "api": 3188,
-    "cluster": 6661,
-    "commands": 5665,
+    "cluster": 6569,
+    "commands": 5664,
     "controller": 4346,
     "dashboard": 614,
     "frameworks": 3016,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2236,
     "scheduler": 10621,
     "store": 3221,
-    "tests": 69471,
+    "tests": 69444,
     "tools": 3535,
 }
 

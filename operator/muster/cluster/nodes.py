@@ -199,10 +199,6 @@ _MISSING: Final = {Link.NEAR: NOT_NEAR, Link.EVEN: NO_DOMAIN}
 """Why a node without the label of such a term is out."""
 
 
-HUGE: Final = 2**43
-"""A million amounts below this still fit 64 bits; what is larger is added in longer integers."""
-
-
 ALWAYS: Final = frozenset({*BASE_RESOURCES, "ephemeral-storage"})
 """The resources that are read whether or not a gang requests them."""
 SHARED: Final = "resources that no node offers"

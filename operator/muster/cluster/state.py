@@ -16,7 +16,6 @@ from muster.cluster.gangs import GangInput
 from muster.cluster.hostports import HostPorts
 from muster.cluster.nodes import (
     ALWAYS,
-    HUGE,
     NodeColumns,
     NodeView,
     ShapeRow,
@@ -136,8 +135,8 @@ class ClusterColumns:
         self._nominated: dict[PodKey, PodUse] = {}
         """Pods for which other schedulers keep room."""
         self._residents: dict[str, dict[PodKey, PodUse]] = {}
-        self._overfull: set[str] = set()
-        """Nodes of which any pod takes so much that 64 bits do not hold the sums of all."""
+        self._changed: set[str] = set()
+        """Nodes on which pods came or went since their sums were made."""
         self._ports = HostPorts()
         self.volumes = Volumes()
         self.quotas = QuotaBook()
@@ -182,13 +181,11 @@ class ClusterColumns:
                 self._nodes.drop(before.name)
             return
         # Pods may be seen before their node: what they take is counted when it comes.
-        new = after.name not in self._nodes.slots
+        if after.name in self._residents:
+            self._changed.add(after.name)
         slot = self._nodes.put(after)
         for row in self._rows.values():
             row.put(slot, after)
-        if new:
-            for use in self._residents.get(after.name, {}).values():
-                self._count(use, 1)
         if self._vocabulary.mixed:
             self._count_again()
 
@@ -315,7 +312,7 @@ class ClusterColumns:
         return self._vocabulary.request(shape.requests)
 
     def _free(self, node: str) -> IntArray:
-        if node in self._overfull:
+        if node in self._changed:
             self._add_up(node)
         return self._nodes.free(node)
 
@@ -462,7 +459,7 @@ class ClusterColumns:
         self._prune(wanted, made)
         waited_in, divisions = self._queues(queues, known)
         _, index, _ = self._nodes.order()
-        for node in tuple(self._overfull):
+        for node in tuple(self._changed):
             self._add_up(node)
         return Snapshot(
             now=now,
@@ -552,7 +549,7 @@ class ClusterColumns:
         self._ports.put(use.node, use.ports, ending=use.deleting, sign=1)
         self._affinity.put(use, 1)
         self.volumes.put(use, 1)
-        self._count(use, 1)
+        self._changed.add(use.node)
 
     def _remove(self, key: PodKey) -> None:
         self._nominated.pop(key, None)
@@ -563,27 +560,10 @@ class ClusterColumns:
         self._ports.put(use.node, use.ports, ending=use.deleting, sign=-1)
         self._affinity.put(use, -1)
         self.volumes.put(use, -1)
-        self._count(use, -1)
-
-    def _count(self, use: PodUse, sign: int) -> None:
-        slot = self._nodes.slots.get(use.node)
-        if slot is None:
-            return
-        request = self._vocabulary.request(use.requests)
-        self._nodes.fit()
-        if self._is_large(use):
-            self._overfull.add(use.node)
-            return
-        self._nodes.used[slot] += sign * request
-        if use.deleting:
-            self._nodes.releasing[slot] += sign * request
-        self._nodes.load[slot] += (sign * use.load[0], sign * use.load[1])
-
-    def _is_large(self, use: PodUse) -> bool:
-        return use.whole or bool(self._vocabulary.request(use.requests).max() >= HUGE)
+        self._changed.add(use.node)
 
     def _add_up(self, node: str) -> None:
-        """Count again what the pods of an overfull node request, each sum at most CEILING.
+        """Count what the pods of a node request, each sum at most CEILING.
 
         A sum that was capped in 64 bits could not be reduced by a pod that is removed.
         """
@@ -593,8 +573,7 @@ class ClusterColumns:
             self._nodes.used[slot] = self._total(uses)
             self._nodes.releasing[slot] = self._total([use for use in uses if use.deleting])
             self._nodes.load[slot] = _capped(2, (use.load for use in uses))
-        if slot is None or not any(map(self._is_large, uses)):
-            self._overfull.discard(node)
+        self._changed.discard(node)
 
     def _total(self, uses: Collection[PodUse]) -> list[int]:
         width, request = len(self._vocabulary.names), self._vocabulary.request
@@ -606,8 +585,7 @@ class ClusterColumns:
         """Count all nodes and pods again, with the names that have a column now."""
         self._vocabulary.begin_count()
         self._nodes.begin()
-        for use in self._uses.values():
-            self._count(use, 1)
+        self._changed.update(self._residents)
 
     def _release_columns(self, gangs: Iterable[GangInput], queues: Iterable[QueueInput]) -> None:
         """Begin with new columns if some names are no longer requested; `_learn` has to follow."""
