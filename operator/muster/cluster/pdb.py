@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from muster.api.model import Json, PodView
@@ -42,65 +42,50 @@ def parse(document: Json) -> Budget:
     )
 
 
-@dataclass(slots=True)
-class _Space:
-    version: int = 0
-    budgets: dict[str, Budget] = field(default_factory=dict)
-    keys: Counter[str] = field(default_factory=Counter)
-    """Labels by which they select."""
-
-
 class Budgets:
     """All budgets, by namespace."""
 
     def __init__(self) -> None:
-        self._of: dict[str, _Space] = {}
+        self._of: dict[str, tuple[int, dict[str, Budget]]] = {}
+        """With the number of the last change there."""
         self.changes = 0
         """Grows with every change of one."""
 
     def changed(self, before: Budget | None, after: Budget | None) -> None:
         """Take in that a budget came (before None), changed, or went (after None)."""
-        for budget, sign in ((before, -1), (after, 1)):
+        for budget, there in ((before, False), (after, True)):
             if budget is None:
                 continue
-            space = self._of.setdefault(budget.namespace, _Space())
-            for key in {expression.key for expression in budget.selector or ()}:
-                space.keys[key] += sign
-            if sign > 0:
-                space.budgets[budget.name] = budget
-            else:
-                space.budgets.pop(budget.name, None)
-                space.keys = +space.keys
+            _, budgets = self._of.pop(budget.namespace, (0, {}))
+            budgets.pop(budget.name, None)
+            if there:
+                budgets[budget.name] = budget
             # One count for all: a namespace that has some again begins with no number it had.
             self.changes += 1
-            space.version = self.changes
-            if not space.budgets:
-                del self._of[budget.namespace]
+            if budgets:
+                self._of[budget.namespace] = self.changes, budgets
 
     def version(self, namespace: str) -> int:
         """Return a number that is another one after each change of the budgets there."""
-        space = self._of.get(namespace)
-        return 0 if space is None else space.version
+        return self._of.get(namespace, (0,))[0]
 
     def forbid(self, namespace: str, pods: Iterable[PodView]) -> bool:
         """Say whether any budget is against evicting all of these pods that have a node."""
-        space = self._of.get(namespace)
-        if space is None:
-            return False
+        budgets = self._of.get(namespace, (0, {}))[1].values()
+        # Pods that are going are not disrupted once more.
+        there = [p for p in pods if p.node and not (p.terminal or p.deleting)] if budgets else []
+        asked = sum(1 + len(budget.selector or ()) for budget in budgets)
+        if there and asked > LOOKS:
+            return True
         # Pods of one job differ in labels that no budget asks for.
-        kinds = Counter(
-            frozenset((key, value) for key, value in pod.labels.items() if key in space.keys)
-            for pod in pods
-            # Pods that are going are not disrupted once more.
-            if pod.node and not (pod.terminal or pod.deleting)
-        )
-        asked = sum(1 + len(budget.selector or ()) for budget in space.budgets.values())
+        keys = {expression.key for budget in budgets for expression in budget.selector or ()}
+        kinds = Counter(frozenset(it for it in p.labels.items() if it[0] in keys) for p in there)
         if len(kinds) * asked > LOOKS:
             return True
         found = [(dict(kind), count) for kind, count in kinds.items()]
         return any(
             sum(count for own, count in found if selectors.chosen(budget.selector, own))
             > budget.allowed
-            for budget in space.budgets.values()
+            for budget in budgets
             if budget.selector is not None
         )
