@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6522,
+    "allocator": 6528,
     "api": 3188,
-    "cluster": 6569,
+    "cluster": 6527,
     "commands": 5664,
     "controller": 4346,
     "dashboard": 614,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2236,
     "scheduler": 10621,
     "store": 3221,
-    "tests": 69444,
+    "tests": 69399,
     "tools": 3535,
 }
 

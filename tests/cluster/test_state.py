@@ -5,7 +5,6 @@ import dataclasses
 import gc
 
 import numpy as np
-import pytest
 
 from muster.api.model import Unreadable
 from muster.api.podtemplate import REQUIRED
@@ -278,50 +277,6 @@ def test_gang_is_taken_in_once():
     grown = dataclasses.replace(gang, roles=(make_role(waiting=[1], held=[(0, "n1")], cpu=1),))
     assert freeze(columns, grown).queues["default"].request[CPU] == 2000
     assert freeze(columns).queues["default"].request[CPU] == 0
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        None,
-        ("node_changed", None, parse_node(make_node(name="n0", labels={"pool": "a"}))),
-        ("node_changed", None, parse_node(make_node(name="n9", fpga=2))),
-        ("pod_changed", None, parse_use(make_pod(node="n2", cpu=1))),
-    ],
-)
-def test_what_is_prepared_is_what_would_be_made(event):
-    """Gang by gang, whatever changes in between; and what is known is not asked for again."""
-    template = make_template(cpu=1, nodeSelector={"pool": "a"})
-    gangs = [
-        make_gang(key="team/a", roles=[make_role(replicas=2, template=template)]),
-        make_gang(key="team/b", roles=[make_role(cpu=2, held=[(0, "n1"), (1, "n2")])]),
-    ]
-    snapshots = []
-    for prepared in (True, False):
-        columns = make_columns(
-            nodes=[make_node(name=f"n{i}", labels={"pool": "ab"[i % 2]}) for i in (1, 2, 3)]
-        )
-        first, second = columns.unknown(gangs, QUEUES)
-        if prepared:
-            columns.prepare(first)
-        if event is not None:
-            getattr(columns, event[0])(*event[1:])
-        if prepared:
-            columns.prepare(second)
-        if prepared and event is None:
-            assert columns.unknown(gangs, QUEUES) == []
-        snapshots.append(freeze(columns, *gangs))
-    one, other = snapshots
-    assert one.resources == other.resources
-    for left, right in zip(one.shapes.values(), other.shapes.values(), strict=True):
-        found = left.request.tolist(), left.barred.tolist()
-        assert found == (right.request.tolist(), right.barred.tolist())
-    for left, right in zip(one.holdings, other.holdings, strict=True):
-        assert left.nodes.tolist() == right.nodes.tolist()
-        assert left.amounts.tolist() == right.amounts.tolist()
-    queues = [each.queues["default"] for each in snapshots]
-    assert queues[0].request.tolist() == queues[1].request.tolist()
-    assert schedule(one, DEFAULT) == schedule(other, DEFAULT)
 
 
 def test_queue_of_gangs():

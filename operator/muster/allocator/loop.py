@@ -8,7 +8,6 @@ given that somebody else has taken since. Who triggers while a cycle runs gets a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import time
@@ -63,7 +62,7 @@ it found nothing to do; at most a schedule period."""
 _OF_DEVICES: Final = (Reason.NO_NODE_LARGE_ENOUGH, Reason.DEVICES_ALLOCATED_BY_DRA)
 """Reasons that depend on DeviceClasses."""
 SLICE = 0.01
-"""Seconds for which others wait while a large picture is prepared."""
+"""Seconds for which others wait while very many gangs are evaluated."""
 NEWS_PER_SECOND = 25
 """Other numbers for the same reason are published a second later, or so late that all gangs
 together make so many writes."""
@@ -219,8 +218,6 @@ class Loop:
             # Anything may have changed while that was awaited; a second look costs little where
             # nothing has.
             inputs, now = await self._evaluate(settings)
-        if await self._prepare(inputs):
-            inputs, now = await self._evaluate(settings)
         columns, policy = self._store.columns, self._policy()
         changed, self._news = self._news, False
         found = self._quarantine.pass_by(inputs, now)
@@ -270,26 +267,6 @@ class Loop:
                 await asyncio.sleep(0)
                 started = time.monotonic()
         return found, clock.now()
-
-    async def _prepare(self, inputs: Sequence[GangInput]) -> bool:
-        """Take in what is new, gang by gang; say whether others had their turn in between.
-
-        After a start that is all there is: done at once it would hold up whatever else the
-        process does, its lease included.
-        """
-        columns, rules = self._store.columns, self._settings().rules
-        fresh: Sequence[GangInput] = ()
-        # Whose fault an error is the cycle finds out.
-        with contextlib.suppress(Exception):
-            fresh = columns.unknown(inputs, rules.queues(self._store.queues))
-        started, waited = time.monotonic(), False
-        for gang in fresh:
-            with contextlib.suppress(Exception):
-                columns.prepare(gang)
-            if time.monotonic() - started >= SLICE:
-                await asyncio.sleep(0)
-                started, waited = time.monotonic(), True
-        return waited
 
     def _standing(self, decisions: Sequence[Decision], now: float) -> tuple[Decision, ...]:
         """Return those decisions that may be carried out.

@@ -377,27 +377,6 @@ class ClusterColumns:
         uses = [*self._uses.values(), *self._nominated.values()]
         return list(self._nodes.views.values()), uses, spaces
 
-    def unknown(
-        self, gangs: Sequence[GangInput], queues: Sequence[QueueInput]
-    ) -> Sequence[GangInput]:
-        """Return those of the gangs that the next `snapshot` has to take in, for `prepare`."""
-        self._learn(gangs, queues)
-        return self._new(gangs)
-
-    def prepare(self, gang: GangInput) -> None:
-        """Do in advance what the next `snapshot` would do for a gang that is `unknown`.
-
-        Its result is correct whatever changes in between: `snapshot` updates and completes it.
-        """
-        # With a column more all vectors made so far are of no use.
-        if len(self._vocabulary.names) != self._width:
-            return
-        known = self._gang(gang)
-        found = self._hold([known.gang])
-        self._holdings |= found
-        for id_, shape in known.shapes:
-            self._row(id_, shape)
-
     def _new(self, gangs: Iterable[GangInput]) -> Sequence[GangInput]:
         """Return those of the gangs that are not known as they are."""
         # By identity, not equality: inputs are frozen and made anew only on a change, and to
@@ -516,22 +495,16 @@ class ClusterColumns:
         # Who holds what is asked only to make room for somebody.
         if not any(entry.gang.missing for entry in known):
             return ()
-        self._holdings = self._hold([e.gang for e in known if e.gang.allocated[PODS]])
-        return tuple(self._holdings.values())
-
-    def _hold(self, gangs: Iterable[Gang]) -> dict[str, Holding]:
-        """Return what the gangs have; gangs whose object is the one of last time cost nothing."""
         _, index, _ = self._nodes.order()
         # Positions shift when nodes come or go: only then there is another index.
-        if index is not self._index:
-            self._holdings, self._index = {}, index
-        known, found = self._holdings, dict[str, Holding]()
-        for gang in gangs:
-            holding = known.get(gang.key)
+        before = self._holdings if index is self._index else {}
+        self._holdings, self._index = {}, index
+        for gang in (entry.gang for entry in known if entry.gang.allocated[PODS]):
+            holding = before.get(gang.key)
             if holding is None or holding.gang is not gang:
                 holding = Holding.of(gang, index)
-            found[gang.key] = holding
-        return found
+            self._holdings[gang.key] = holding
+        return tuple(self._holdings.values())
 
     def _put(self, use: PodUse) -> None:
         key = use.key
