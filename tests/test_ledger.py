@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6528,
+    "allocator": 6499,
     "api": 3188,
-    "cluster": 6527,
+    "cluster": 6513,
     "commands": 5664,
     "controller": 4346,
     "dashboard": 614,

@@ -626,7 +626,7 @@ class Prices:
 class Profiles:
     """The terms that select the pods of shapes.
 
-    A shape is compared with a term once, however many cycles both of them are there.
+    Shapes are compared with terms again when a term came or went.
     """
 
     def __init__(self, counts: TermCounts) -> None:
@@ -638,8 +638,6 @@ class Profiles:
         self._counts = counts
         self._shapes: Sequence[PodShape] = ()
         self._own: dict[PodAffinityTerm, None] = {}
-        self._terms: dict[PodAffinityTerm, None] = {}
-        """All terms that the profiles are made of: of shapes, and of pods on nodes."""
         self._changes = -1, -1
         self._of: dict[int, tuple[PodShape, Profile]] = {}
         """By the identity of the shape, which is kept for that."""
@@ -654,20 +652,11 @@ class Profiles:
         if same and changes == self._changes:
             return
         own = dict.fromkeys(term for shape in shapes for term in shape.ties)
-        for term in self._own.keys() - own.keys():
-            self._index(term).remove(term)
-        for term in own.keys() - self._own.keys():
-            self._index(term).add(term)
-        terms = own | dict.fromkeys(self._counts.holders)
-        added, removed = terms.keys() - self._terms.keys(), self._terms.keys() - terms.keys()
-        if changes[1] != self._changes[1]:
+        if changes != self._changes or own.keys() != self._own.keys():
             self._before.clear()
-        elif added or removed:
-            new = TermIndex(added)
-            for id_, (shape, profile) in self._before.items():
-                more = self._matching(new, shape.identity)
-                self._before[id_] = shape, frozenset((profile - removed).union(more))
-        self._shapes, self._own, self._terms, self._changes = shapes, own, terms, changes
+            self.friends = TermIndex(term for term in own if term.link in _FRIENDS)
+            self._rivals = TermIndex(term for term in own if term.link not in _FRIENDS)
+        self._shapes, self._own, self._changes = shapes, own, changes
 
     def of(self, shape: PodShape) -> Profile:
         """Return the terms that select such pods, as of the last `follow`."""
@@ -678,9 +667,6 @@ class Profiles:
             known = shape, frozenset(found)
         self._of[id(shape)] = known
         return known[1]
-
-    def _index(self, term: PodAffinityTerm) -> TermIndex:
-        return self.friends if term.link in _FRIENDS else self._rivals
 
     def _matching(self, index: TermIndex, identity: Identity) -> Iterator[PodAffinityTerm]:
         matches = self._counts.matches
