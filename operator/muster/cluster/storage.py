@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -194,17 +194,24 @@ def parse_claim(doc: Json) -> ClaimView:
         bound=bool(spec.get("volumeName")) and _BOUND in annotations,
         lost=(doc.get("status") or {}).get("phase") == "Lost",
         deleting="deletionTimestamp" in metadata,
-        storage_class=annotations.get(_OLD_CLASS) or spec.get("storageClassName") or "",
         alone="ReadWriteOncePod" in (spec.get("accessModes") or ()),
         node=annotations.get(SELECTED_NODE) or "",
         uid=metadata.get("uid", ""),
-        size=quantity.units("storage", asked.get("storage", 0)),
-        modes=frozenset(spec.get("accessModes") or ()),
-        block=spec.get("volumeMode") == "Block",
-        attributes=spec.get("volumeAttributesClassName") or "",
+        **_kind(spec, annotations, asked),
         selector=() if spec.get("selector") is None else bounded(spec["selector"]),
         owner=next((o["uid"] for o in owners if o.get("controller") and o["kind"] == "Pod"), ""),
     )
+
+
+def _kind(spec: Json, annotations: Json, amounts: Json) -> dict[str, Any]:
+    """Return what a claim and its volume have to have in common, by field."""
+    return {
+        "storage_class": annotations.get(_OLD_CLASS) or spec.get("storageClassName") or "",
+        "size": quantity.units("storage", amounts.get("storage", 0)),
+        "modes": frozenset(spec.get("accessModes") or ()),
+        "block": spec.get("volumeMode") == "Block",
+        "attributes": spec.get("volumeAttributesClassName") or "",
+    }
 
 
 def parse_volume(doc: Json) -> VolumeView:
@@ -220,11 +227,7 @@ def parse_volume(doc: Json) -> VolumeView:
         if required is None
         else tuple(map(term, required.get("nodeSelectorTerms") or ())),
         zones=tuple((key, tuple(labels[key].split("__"))) for key in ZONES if key in labels),
-        storage_class=annotations.get(_OLD_CLASS) or spec.get("storageClassName") or "",
-        size=quantity.units("storage", (spec.get("capacity") or {}).get("storage", 0)),
-        modes=frozenset(spec.get("accessModes") or ()),
-        block=spec.get("volumeMode") == "Block",
-        attributes=spec.get("volumeAttributesClassName") or "",
+        **_kind(spec, annotations, spec.get("capacity") or {}),
         labels=labels,
         available=(doc.get("status") or {}).get("phase") == "Available",
         deleting="deletionTimestamp" in metadata,
