@@ -331,16 +331,8 @@ class Vocabulary:
         return self.vector((*amounts, _ONE_POD))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Groups:
-    """Nodes, M of them, in groups."""
-
-    slots: IntArray
-    """(M,)"""
-    numbers: IntArray
-    """(M,): the group of each."""
-    examples: Sequence[NodeView]
-    """A node of each group, in the order of the first of each."""
+Groups = tuple[IntArray, Sequence[NodeView]]
+"""The number of each slot's group (those without a node have any), and a node of each group."""
 
 
 class NodeColumns:
@@ -440,23 +432,21 @@ class NodeColumns:
         if key not in self._alike:
             if len(self._alike) == MAX_GROUPINGS:
                 self._alike.clear()
-            views = [self.views[name] for name in self.slots]
-            numbers: dict[Hashable, int] = {}
-            found = []
-            for view in views:
+            numbers = np.zeros(len(self.allocatable), np.int64)
+            groups: dict[Hashable, int] = {}
+            examples = list[NodeView]()
+            for name, slot in self.slots.items():
+                view = self.views[name]
                 seen = (
                     *(view.ready, view.unreadable, view.unschedulable, view.taints),
                     names and view.name,
                     *(view.labels.get(label) for label in values),
                     *(label in view.labels for label in presence),
                 )
-                found.append(numbers.setdefault(seen, len(numbers)))
-            examples = dict(zip(reversed(found), reversed(views), strict=True))
-            self._alike[key] = Groups(
-                np.fromiter(self.slots.values(), np.int64, len(views)),
-                np.array(found, np.int64),
-                [examples[number] for number in range(len(numbers))],
-            )
+                numbers[slot] = group = groups.setdefault(seen, len(groups))
+                if group == len(examples):
+                    examples.append(view)
+            self._alike[key] = numbers, examples
         return self._alike[key]
 
     def free(self, name: str) -> IntArray:
@@ -494,16 +484,14 @@ class ShapeRow:
         self.shape = shape = replace(shape, ties=tuple(ties.values()))
         self.size = shape.size
         self.texts: list[str] = []
-        rows = len(nodes.allocatable)
-        self.barred: CodeArray = np.zeros(rows, np.int16)
-        self.preferred: FloatArray | None = np.zeros(rows) if shape.preferred else None
         self._codes = {"": 0}
-        groups = _groups(shape, nodes)
-        codes = [self.code(barrier(shape, node)) for node in groups.examples]
-        self.barred[groups.slots] = np.array(codes, np.int16)[groups.numbers]
-        if self.preferred is not None:
-            liked = [preference(shape, node) for node in groups.examples]
-            self.preferred[groups.slots] = np.array(liked, np.float64)[groups.numbers]
+        numbers, examples = _groups(shape, nodes)
+        codes = [self.code(barrier(shape, node)) for node in examples] or [0]
+        self.barred: CodeArray = np.array(codes, np.int16)[numbers]
+        self.preferred: FloatArray | None = None
+        if shape.preferred:
+            liked = [preference(shape, node) for node in examples] or [0.0]
+            self.preferred = np.array(liked)[numbers]
 
     def put(self, slot: int, node: NodeView) -> None:
         """Look at a node that is new or has changed."""
