@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6499,
     "api": 3188,
-    "cluster": 6513,
+    "cluster": 6500,
     "commands": 5664,
     "controller": 4346,
     "dashboard": 614,

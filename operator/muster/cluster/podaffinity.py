@@ -171,10 +171,6 @@ class PodAffinity:
         self._made: dict[str, tuple[Gang, Gang]] = {}
         """By key: gangs that were resolved last, and what was made of them."""
 
-    def put(self, use: PodUse, sign: int) -> None:
-        """Count a pod that came to its node (sign 1), or went (-1)."""
-        self.counts.put(use, sign)
-
     def nodes_changed(self) -> None:
         """Forget what depends on the labels and taints of nodes."""
         self._domains.clear()

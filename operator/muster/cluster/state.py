@@ -520,7 +520,7 @@ class ClusterColumns:
         self._uses[key] = use
         tables.put(self._residents, use.node, key, use)
         self._ports.put(use.node, use.ports, ending=use.deleting, sign=1)
-        self._affinity.put(use, 1)
+        self._affinity.counts.put(use, 1)
         self.volumes.put(use, 1)
         self._changed.add(use.node)
 
@@ -531,7 +531,7 @@ class ClusterColumns:
             return
         tables.put(self._residents, use.node, key, None)
         self._ports.put(use.node, use.ports, ending=use.deleting, sign=-1)
-        self._affinity.put(use, -1)
+        self._affinity.counts.put(use, -1)
         self.volumes.put(use, -1)
         self._changed.add(use.node)
 
