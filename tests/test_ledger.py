@@ -17,8 +17,8 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6499,
-    "api": 3188,
-    "cluster": 6500,
+    "api": 3180,
+    "cluster": 6486,
     "commands": 5664,
     "controller": 4346,
     "dashboard": 614,

@@ -29,16 +29,8 @@ ANTI_AFFINITY: Final = f"affinity.podAntiAffinity.{REQUIRED}"
 PREFERRED_ANTI_AFFINITY: Final = f"affinity.podAntiAffinity.{PREFERRED}"
 SPREAD: Final = "topologySpreadConstraints"
 TOLERATIONS: Final = "tolerations"
-TERM_LISTS: Final = (
-    NODE_AFFINITY,
-    PREFERRED_NODES,
-    AFFINITY,
-    PREFERRED_AFFINITY,
-    ANTI_AFFINITY,
-    PREFERRED_ANTI_AFFINITY,
-    SPREAD,
-    TOLERATIONS,
-)
+POD_TERMS: Final = (AFFINITY, PREFERRED_AFFINITY, ANTI_AFFINITY, PREFERRED_ANTI_AFFINITY)
+TERM_LISTS: Final = (NODE_AFFINITY, PREFERRED_NODES, *POD_TERMS, SPREAD, TOLERATIONS)
 """Paths of the lists in a pod's spec whose terms are compared with pods or nodes."""
 
 

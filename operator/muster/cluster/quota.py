@@ -16,6 +16,7 @@ from muster.api.model import Json
 from muster.api.reasons import Reason
 from muster.cluster import runtimeclass, tables
 from muster.cluster.runtimeclass import Runtimes, RuntimeView
+from muster.cluster.selectors import Expression, meets
 from muster.scheduler.model import Quota, Refusal
 
 POD: Final = 1000
@@ -395,26 +396,9 @@ def _best_effort(spec: Json) -> bool:
 _BASIC: Final = ("cpu", "memory")
 
 
-def _of_class(spec: Json, scope: Scope) -> bool:
-    named = spec.get("priorityClassName") or ""
-    match scope.operator:
-        case "In":
-            return named in scope.values
-        case "NotIn":
-            return named not in scope.values
-        case "DoesNotExist":
-            return not named
-    return bool(named)
-
-
 def _crosses(spec: Json) -> bool:
-    affinity = spec.get("affinity") or {}
-    terms: list[Json] = []
-    for kind in ("podAffinity", "podAntiAffinity"):
-        of_kind = affinity.get(kind) or {}
-        terms += of_kind.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
-        preferred = of_kind.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-        terms += [term.get("podAffinityTerm") or {} for term in preferred]
+    found = (term for path in podtemplate.POD_TERMS for term in podtemplate.terms(spec, path))
+    terms = (term.get("podAffinityTerm") or term for term in found)
     return any(term.get("namespaces") or "namespaceSelector" in term for term in terms)
 
 
@@ -429,7 +413,9 @@ _SCOPES: Final[Mapping[str, Callable[[Json], bool]]] = {
 
 def _in_scope(scope: Scope, spec: Json) -> bool:
     if scope.name == "PriorityClass":
-        return _of_class(spec, scope)
+        named = Expression(scope.name, scope.operator, frozenset(scope.values))
+        classes = spec.get("priorityClassName")
+        return meets(named, {scope.name: classes} if classes else {})
     known = _SCOPES.get(scope.name)
     # A scope that is unknown here counts nothing: the API server judges the pods that it matches.
     return known is not None and known(spec)
