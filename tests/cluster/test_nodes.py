@@ -160,10 +160,11 @@ def view(name, **fields):
 
 
 def test_more_nodes_and_resources_than_there_were(columns, vocabulary):
-    """What is known of the others is kept; a new resource is 0 on them."""
-    columns.used[columns.slots["n2"], CPU] = 300
-    columns.freeze()
+    """What is known of the others is kept; for a new resource the pods are counted again."""
     vocabulary.learn((("nvidia.com/gpu", 1000),))
+    columns.put(view("x00", gpu=0))
+    assert columns.begun
+    columns.used[columns.slots["n2"], CPU] = 300
     for i in range(40):
         columns.put(view(f"x{i:02}", gpu=i))
     frozen = columns.freeze()

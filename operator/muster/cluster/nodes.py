@@ -238,14 +238,6 @@ class Vocabulary:
         """The names with a column that a gang requests and no node offers."""
         self._shared: set[str] = set()
         """The names that the column `SHARED` counts."""
-        self.begin_count()
-
-    def begin_count(self) -> None:
-        """Forget which vectors exist, because all nodes and pods are counted again."""
-        self.mixed = False
-        """Whether a vector left out a name that is read now, so that a new count is necessary."""
-        self._unread: set[str] = set()
-        """The names that a vector left out."""
         self._vectors: dict[Requests, IntArray] = {}
 
     def withdraw(self, amounts: Requests) -> None:
@@ -294,12 +286,11 @@ class Vocabulary:
     def _share(self, name: str) -> None:
         self._add(SHARED)
         self._shared.add(name)
-        self.mixed = self.mixed or name in self._unread
+        self._vectors.clear()
 
     def _add(self, name: str) -> None:
         if name in self.columns:
             return
-        self.mixed = self.mixed or name in self._unread or name in self._shared
         self._shared.discard(name)
         self.columns[name] = len(self.names)
         self.names.append(name)
@@ -316,9 +307,7 @@ class Vocabulary:
                 column = self.columns.get(name)
                 if column is not None:
                     known[column] = amount
-                elif name not in self._shared:
-                    self._unread.add(name)
-                elif amount:
+                elif amount and name in self._shared:
                     # An amount of any size: no node offers it, so that one is as far out of reach
                     # as a million.
                     known[self.columns[SHARED]] += SLOT
@@ -343,6 +332,8 @@ class NodeColumns:
         self.slots: dict[str, int] = {}
         self.population = 0
         """Grows with every node that comes or goes."""
+        self.begun = False
+        """Whether the arrays are new, so that all pods are to be counted again."""
         self._vocabulary = vocabulary
         self._free: list[int] = []
         self.allocatable = np.zeros((16, len(vocabulary.names)), np.int64)
@@ -369,8 +360,8 @@ class NodeColumns:
             self.slots[view.name] = slot
             self.population += 1
             self._order = None
-        self.fit()
         self.views[view.name] = view
+        self.fit()
         self.allocatable[slot] = self._vocabulary.vector(view.allocatable)
         return slot
 
@@ -389,6 +380,7 @@ class NodeColumns:
 
     def begin(self) -> None:
         """Make the arrays for all columns, with nothing in use."""
+        self.begun = True
         self.allocatable = np.zeros((len(self.load), len(self._vocabulary.names)), np.int64)
         self.used, self.releasing = self.allocatable.copy(), self.allocatable.copy()
         self.load = np.zeros_like(self.load)
@@ -397,19 +389,18 @@ class NodeColumns:
             self.allocatable[slot] = self._vocabulary.vector(self.views[name].allocatable)
 
     def fit(self) -> None:
-        """Make the arrays as large as the slots and columns need."""
+        """Make the arrays as large as the slots need, and again for new columns."""
         rows, columns = self.allocatable.shape
         wanted = len(self.slots) + len(self._free)
-        if wanted <= rows and len(self._vocabulary.names) == columns:
-            return
-        self._fixed = None
-        # Twice what is needed: to copy all at every new node would take quadratic time.
-        rows = max(rows, 2 * wanted if wanted > rows else 0)
-        shape = (rows, len(self._vocabulary.names))
-        self.allocatable = grown(self.allocatable, shape)
-        self.used = grown(self.used, shape)
-        self.releasing = grown(self.releasing, shape)
-        self.load = grown(self.load, (rows, 2))
+        if wanted > rows:
+            self._fixed = None
+            # Twice what is needed: to copy all at every new node would take quadratic time.
+            self.allocatable = grown(self.allocatable, (2 * wanted, columns))
+            self.used = grown(self.used, (2 * wanted, columns))
+            self.releasing = grown(self.releasing, (2 * wanted, columns))
+            self.load = grown(self.load, (2 * wanted, 2))
+        if len(self._vocabulary.names) != columns:
+            self.begin()
 
     def order(self) -> tuple[tuple[str, ...], Mapping[str, int], IntArray]:
         """Return the names in order, their positions, and the slot at each position."""

@@ -186,8 +186,6 @@ class ClusterColumns:
         slot = self._nodes.put(after)
         for row in self._rows.values():
             row.put(slot, after)
-        if self._vocabulary.mixed:
-            self._count_again()
 
     def pod_changed(self, before: PodUse | None, after: PodUse | None) -> None:
         """Take in what a pod holds now. Where it is the one that is wanted, `forget` that one."""
@@ -306,9 +304,7 @@ class ClusterColumns:
         # A resource that nobody has asked for before needs its column before the request can be a
         # vector.
         self._vocabulary.learn(shape.requests)
-        if self._vocabulary.mixed:
-            self._count_again()
-        self._nodes.fit()
+        self._fit()
         return self._vocabulary.request(shape.requests)
 
     def _free(self, node: str) -> IntArray:
@@ -542,7 +538,6 @@ class ClusterColumns:
         """
         uses, slot = self.on(node), self._nodes.slots.get(node)
         if slot is not None:
-            self._nodes.fit()
             self._nodes.used[slot] = self._total(uses)
             self._nodes.releasing[slot] = self._total([use for use in uses if use.deleting])
             self._nodes.load[slot] = _capped(2, (use.load for use in uses))
@@ -554,11 +549,12 @@ class ClusterColumns:
             return [CEILING] * width
         return _capped(width, (request(use.requests).tolist() for use in uses))
 
-    def _count_again(self) -> None:
-        """Count all nodes and pods again, with the names that have a column now."""
-        self._vocabulary.begin_count()
-        self._nodes.begin()
-        self._changed.update(self._residents)
+    def _fit(self) -> None:
+        """Make room for all columns; where they are new, all pods are counted again."""
+        self._nodes.fit()
+        if self._nodes.begun:
+            self._nodes.begun = False
+            self._changed.update(self._residents)
 
     def _release_columns(self, gangs: Iterable[GangInput], queues: Iterable[QueueInput]) -> None:
         """Begin with new columns if some names are no longer requested; `_learn` has to follow."""
@@ -571,6 +567,7 @@ class ClusterColumns:
         self._vocabulary.reserve(self._first)
         for view in self._nodes.views.values():
             self._vocabulary.observe(view.allocatable)
+        self._nodes.begin()
         self._width = 0
 
     def _learn(self, gangs: Iterable[GangInput], queues: Iterable[QueueInput]) -> None:
@@ -584,12 +581,10 @@ class ClusterColumns:
         for gang in self._new(gangs):
             for amounts in _requests_of(gang):
                 self._vocabulary.learn(amounts)
-        if self._vocabulary.mixed or not self._width:
-            self._count_again()
+        self._fit()
         if len(self._vocabulary.names) != self._width:
             # Vectors of all kinds got longer.
             self._width = len(self._vocabulary.names)
-            self._nodes.fit()
             self._gangs.clear()
             self._sums.clear()
             self._lying = 0
