@@ -18,8 +18,8 @@ SLACK = 60
 LEDGER = {
     "allocator": 6499,
     "api": 3180,
-    "cluster": 6472,
-    "commands": 5664,
+    "cluster": 6470,
+    "commands": 5655,
     "controller": 4346,
     "dashboard": 614,
     "frameworks": 3016,

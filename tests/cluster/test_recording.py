@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.cluster import recording
+from muster.cluster import quota, recording
 from muster.cluster.quota import LimitView, QuotaView, Scope
 from muster.cluster.runtimeclass import RuntimeView
 from muster.scheduler import policy
@@ -60,7 +60,7 @@ def test_quotas_are_decided_again():
     again, saved = recording.load(text)
     assert recording.decisions_text(again.decide()) == saved == recording.decisions_text(decisions)
     assert recording.dump(again, again.decide()) == text
-    assert list(again.quota_views()) == [few]
+    assert list(quota.views_of(again.quotas, again.quota_scopes)) == [few]
     assert again.ranges == view.ranges
 
 

@@ -10,7 +10,7 @@ import functools
 import json
 import math
 import operator
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final, TypeVar
@@ -22,7 +22,7 @@ from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.nodes import NodeView
 from muster.cluster.pods import PodUse
 from muster.cluster.queues import QueueInput
-from muster.cluster.quota import LimitView, QuotaView, Scope
+from muster.cluster.quota import LimitView, Scope
 from muster.cluster.runtimeclass import RuntimeView
 from muster.cluster.state import ClusterColumns
 from muster.cluster.storage import (
@@ -89,17 +89,14 @@ class Recording:
     """The moves of the last hour; None: nobody asked for moves."""
     deferred: Deferred = field(default_factory=Deferred)
 
-    def quota_views(self) -> Iterator[QuotaView]:
-        """Yield the quotas."""
-        return quota.views_of(self.quotas, self.quota_scopes)
-
     def snapshot(self) -> Snapshot:
         """Return the same columns again."""
-        state = self._state()
-        return state.snapshot(self.gangs, self.queues, self.now, self.moves, self.deferred)
-
-    def _state(self) -> ClusterColumns:
         columns = ClusterColumns(self.resources)
+        self.restore(columns)
+        return columns.snapshot(self.gangs, self.queues, self.now, self.moves, self.deferred)
+
+    def restore(self, columns: ClusterColumns) -> None:
+        """Let the columns take in all that the cycle saw of the cluster."""
         for name, labels in self.spaces.items():
             columns.space_changed(name, labels)
         stored: tuple[Stored, ...] = (*self.claims, *self.volumes, *self.classes)
@@ -113,9 +110,14 @@ class Recording:
             columns.volumes.chosen[namespace, claim] = volume
         columns.volumes.unserved = self.unserved
         columns.device_resources = frozenset(self.device_resources)
-        for of_quota in self.quota_views():
+        for of_quota in quota.views_of(self.quotas, self.quota_scopes):
             columns.quotas.quota_changed(None, of_quota)
-        return columns
+        for limits in self.ranges:
+            columns.quotas.limits_changed(None, limits)
+        for runtime in self.runtimes or ():
+            columns.quotas.runtime_changed(None, runtime)
+        if self.runtimes is not None:
+            columns.quotas.know_runtimes()
 
     def decide(self) -> tuple[Decision, ...]:
         """Return what is decided."""

@@ -373,13 +373,6 @@ class ClusterColumns:
         uses = [*self._uses.values(), *self._nominated.values()]
         return list(self._nodes.views.values()), uses, spaces
 
-    def _new(self, gangs: Iterable[GangInput]) -> Sequence[GangInput]:
-        """Return those of the gangs that are not known as they are."""
-        # By identity, not equality: inputs are frozen and made anew only on a change, and to
-        # compare ten thousand gangs field by field would cost more than the cycle.
-        found = self._gangs
-        return [g for g in gangs if (known := found.get(g.key)) is None or known.source is not g]
-
     def snapshot(
         self,
         gangs: Sequence[GangInput],
@@ -578,9 +571,12 @@ class ClusterColumns:
         # The columns were made anew, so that all vectors of gangs are of other columns.
         if not self._width:
             self._gangs.clear()
-        for gang in self._new(gangs):
-            for amounts in _requests_of(gang):
-                self._vocabulary.learn(amounts)
+        for gang in gangs:
+            # By identity, not equality: inputs are frozen and made anew only on a change, and to
+            # compare ten thousand gangs field by field would cost more than the cycle.
+            if (known := self._gangs.get(gang.key)) is None or known.source is not gang:
+                for amounts in _requests_of(gang):
+                    self._vocabulary.learn(amounts)
         self._fit()
         if len(self._vocabulary.names) != self._width:
             # Vectors of all kinds got longer.

@@ -134,16 +134,7 @@ def _known(recording: Recording) -> Store:
     store.priorities = dict(recording.rules.priorities)
     # Discovery is not asked: PodGroups in files are of Muster's own API.
     store.groups.use(gang.EMBEDDED.apis[0])
-    for node in recording.nodes:
-        store.columns.node_changed(None, node)
-    for view in recording.quota_views():
-        store.quotas.quota_changed(None, view)
-    for limits in recording.ranges:
-        store.quotas.limits_changed(None, limits)
-    for runtime in recording.runtimes or ():
-        store.quotas.runtime_changed(None, runtime)
-    if recording.runtimes is not None:
-        store.quotas.know_runtimes()
+    recording.restore(store.columns)
     return store
 
 
