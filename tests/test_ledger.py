@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6499,
     "api": 3180,
-    "cluster": 6470,
+    "cluster": 6455,
     "commands": 5655,
     "controller": 4346,
     "dashboard": 614,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2236,
     "scheduler": 10621,
     "store": 3221,
-    "tests": 69400,
+    "tests": 69406,
     "tools": 3535,
 }
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, strategies
 
 from muster.cluster import gangs, hostports
 from muster.cluster.gangs import GangInput
+from muster.cluster.pods import PodShape
 from muster.frameworks import FRAMEWORKS, load
 from muster.scheduler.model import HostPort
 from muster.scheduler.session import Session
@@ -54,11 +56,15 @@ def _meet(one: HostPort, other: HostPort) -> bool:
 )
 def test_what_meets_is_what_meets_one_by_one(pods, gone, wanted):
     """Looked up by number or tried one by one: the same ports of those that are left count."""
-    table = hostports.HostPorts()
-    for node, ports, ending in pods:
-        table.put(node, ports, ending=ending, sign=1)
-    for node, ports, ending in pods[:gone]:
-        table.put(node, ports, ending=ending, sign=-1)
+    table, shape = hostports.HostPorts(), PodShape(())
+    uses = [
+        replace(shape.use("team", f"p{i}", node), ports=ports, deleting=ending)
+        for i, (node, ports, ending) in enumerate(pods)
+    ]
+    for use in uses:
+        table.put(use, 1)
+    for use in uses[:gone]:
+        table.put(use, -1)
     index = {"a": 0, "b": 1}
     found = table.taken(wanted, index)
     for number, only in ((0, False), (1, True)):
@@ -69,11 +75,11 @@ def test_what_meets_is_what_meets_one_by_one(pods, gone, wanted):
         told = found[number]
         assert [0, 0] if told is None else told.tolist() == list(counts.values())
         if not only:
-            assert {node: table.meet(node, wanted) for node in index} == {
-                node: count > 0 for node, count in counts.items()
-            }
-    for node, ports, ending in pods[gone:]:
-        table.put(node, ports, ending=ending, sign=-1)
+            for node, count in counts.items():
+                there = (use for use in uses[gone:] if use.node == node)
+                assert hostports.meet(there, wanted) == (count > 0)
+    for use in uses[gone:]:
+        table.put(use, -1)
     assert table.taken(wanted, index) == (None, None)
 
 

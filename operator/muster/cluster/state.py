@@ -13,7 +13,7 @@ import numpy as np
 from muster.api.reasons import Reason
 from muster.cluster import queuetree, tables
 from muster.cluster.gangs import GangInput
-from muster.cluster.hostports import HostPorts
+from muster.cluster.hostports import HostPorts, meet
 from muster.cluster.nodes import (
     ALWAYS,
     NodeColumns,
@@ -292,7 +292,7 @@ class ClusterColumns:
         free = self._free(node)
         if not (request <= free)[request > 0].all():
             return False
-        if self._ports.meet(node, shape.ports):
+        if shape.ports and meet(self.on(node), shape.ports):
             return False
         if not self.volumes.allow(shape, self._nodes.views[node]):
             return False
@@ -508,7 +508,7 @@ class ClusterColumns:
             return
         self._uses[key] = use
         tables.put(self._residents, use.node, key, use)
-        self._ports.put(use.node, use.ports, ending=use.deleting, sign=1)
+        self._ports.put(use, 1)
         self._affinity.counts.put(use, 1)
         self.volumes.put(use, 1)
         self._changed.add(use.node)
@@ -519,7 +519,7 @@ class ClusterColumns:
         if use is None:
             return
         tables.put(self._residents, use.node, key, None)
-        self._ports.put(use.node, use.ports, ending=use.deleting, sign=-1)
+        self._ports.put(use, -1)
         self._affinity.counts.put(use, -1)
         self.volumes.put(use, -1)
         self._changed.add(use.node)
