@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6499,
     "api": 3180,
-    "cluster": 6455,
+    "cluster": 6434,
     "commands": 5655,
     "controller": 4346,
     "dashboard": 614,

@@ -168,8 +168,6 @@ class PodAffinity:
         self._judged: dict[tuple[PodShape, tuple[bool, bool]], BoolArray] = {}
         self._terms: dict[int, tuple[AffinityTerm, ...]] = {}
         self._asked = self._judging = 0
-        self._made: dict[str, tuple[Gang, Gang]] = {}
-        """By key: gangs that were resolved last, and what was made of them."""
 
     def nodes_changed(self) -> None:
         """Forget what depends on the labels and taints of nodes."""
@@ -183,7 +181,6 @@ class PodAffinity:
 
     def idle(self) -> None:
         """Take in that no term concerns anybody at present."""
-        self._made.clear()
         self._profiles = Profiles(self.counts)
 
     def is_friend(self, identity: Identity) -> bool:
@@ -227,7 +224,6 @@ class PodAffinity:
                 if gang.key not in cut and _is_wanted(gang, pod_set, movable=movable)
             ]
         )
-        before, self._made = self._made, {}
         for gang, own in paired:
             ids = [pod_set.shape for pod_set in gang.pod_sets]
             for i, (pod_set, shape) in enumerate(own):
@@ -240,29 +236,9 @@ class PodAffinity:
                 if is_wanted:
                     (rest if gang.key in cut else wanted)[ids[i]] = shape
             refusal = gang.refusal or (DEFERRED if gang.key in cut else None)
-            made.append(self._with_shapes(gang, ids, refusal, before.get(gang.key)))
+            made.append(_with_shapes(gang, ids, refusal))
         self._make_terms(wanted, known, pods)
         return made, wanted, rest
-
-    def _with_shapes(
-        self,
-        gang: Gang,
-        ids: Sequence[int],
-        refusal: Refusal | None,
-        before: tuple[Gang, Gang] | None,
-    ) -> Gang:
-        """Return the gang with these shapes, as the same object while nothing changes."""
-        # What is known of a gang is known by that; and each snapshot would keep gangs of its own.
-        if _has(gang, ids, refusal):
-            return gang
-        if before is not None and before[0] is gang and _has(before[1], ids, refusal):
-            made = before[1]
-        else:
-            pairs = zip(gang.pod_sets, ids, strict=True)
-            pod_sets = tuple(replace(p, shape=id_) for p, id_ in pairs)
-            made = replace(gang, pod_sets=pod_sets, refusal=refusal)
-        self._made[gang.key] = gang, made
-        return made
 
     def _make_terms(
         self,
@@ -541,10 +517,13 @@ def _policies(term: PodAffinityTerm) -> tuple[bool, bool]:
     return term.honours_affinity, term.honours_taints
 
 
-def _has(gang: Gang, ids: Sequence[int], refusal: Refusal | None) -> bool:
-    """Return whether the gang has that refusal, and its pod sets have these shapes."""
+def _with_shapes(gang: Gang, ids: Sequence[int], refusal: Refusal | None) -> Gang:
+    """Return the gang with these shapes."""
+    if gang.refusal is refusal and [pod_set.shape for pod_set in gang.pod_sets] == ids:
+        return gang
     pairs = zip(gang.pod_sets, ids, strict=True)
-    return gang.refusal is refusal and all(pod_set.shape == id_ for pod_set, id_ in pairs)
+    pod_sets = tuple(replace(pod_set, shape=id_) for pod_set, id_ in pairs)
+    return replace(gang, pod_sets=pod_sets, refusal=refusal)
 
 
 def _is_wanted(gang: Gang, pod_set: PodSet, *, movable: bool) -> bool:
