@@ -67,8 +67,8 @@ class Server:
             auto_decompress=False,
             keepalive_timeout=IDLE,
         )
-        self._visits: dict[_Visit, None] = {}
-        """The oldest first."""
+        self._visits: dict[web.RequestHandler, _Visit] = {}
+        """By what answers to them; the oldest first."""
         self._listening: asyncio.Server | None = None
         self._told = -SILENCE
 
@@ -77,7 +77,7 @@ class Server:
         await self._runner.setup()
         try:
             self._listening = await asyncio.get_running_loop().create_server(
-                lambda: _Visit(self, self._runner.server, tls), host, port
+                lambda: _Visit(self, self._answers(), tls), host, port
             )
         except OSError:
             await self._runner.cleanup()
@@ -92,17 +92,25 @@ class Server:
         """End, with all connections; answers that are under way have a moment."""
         if self._listening is not None:
             self._listening.close()
-        for visit in list(self._visits):
+        for visit in list(self._visits.values()):
             if not visit.asks:
                 visit.end()
         await self._runner.cleanup()
+
+    def _answers(self) -> web.RequestHandler:
+        server = self._runner.server
+        if server is None:
+            raise ConnectionAbortedError
+        return server()
 
     @web.middleware
     async def _attend(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         """Take in that a question has come, until it is answered."""
-        visit = cast("_Visit", request.protocol)
+        visit = self._visits.get(request.protocol)
+        if visit is None:
+            return await handler(request)
         visit.asked()
         try:
             return await handler(request)
@@ -113,15 +121,15 @@ class Server:
         """Take in a new connection, in the place of another where there are too many."""
         if len(self._visits) >= MOST:
             self._hindmost().end()
-        self._visits[visit] = None
+        self._visits[visit.http] = visit
 
     def leave(self, visit: _Visit) -> None:
         """Take in that a connection has ended."""
-        self._visits.pop(visit, None)
+        self._visits.pop(visit.http, None)
 
     def _hindmost(self) -> _Visit:
         """Return the oldest of whoever has most of those that ask nothing at present."""
-        idle = [each for each in self._visits if not each.asks] or self._visits
+        idle = [each for each in self._visits.values() if not each.asks] or self._visits.values()
         ((address, count),) = Counter(each.address for each in idle).most_common(1)
         if (now := time.monotonic()) >= self._told + SILENCE:
             self._told = now
@@ -129,16 +137,13 @@ class Server:
         return next(each for each in idle if each.address == address)
 
 
-class _Visit(web.RequestHandler):
+class _Visit(asyncio.Protocol):
     """One connection, which counts before it has shaken hands."""
 
     def __init__(
-        self, server: Server, http: web.Server | None, tls: ssl.SSLContext | None
+        self, server: Server, http: web.RequestHandler, tls: ssl.SSLContext | None
     ) -> None:
-        if http is None:
-            raise ConnectionAbortedError
-        super().__init__(http, loop=asyncio.get_running_loop(), **http._kwargs)  # noqa: SLF001 -- as it does itself
-        self.address, self.asks = "", False
+        self.http, self.address, self.asks = http, "", False
         self._server, self._tls = server, tls
         self._early: list[bytes] | None = []
         """What came in before it was handed on; None: it has been."""
@@ -174,9 +179,9 @@ class _Visit(web.RequestHandler):
     def _hand_on(self, transport: asyncio.Transport) -> None:
         early, self._early = self._early, None
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        super().connection_made(transport)
+        self.http.connection_made(transport)
         for data in early or ():
-            super().data_received(data)
+            self.http.data_received(data)
 
     def asked(self) -> None:
         """Take in that a question has come."""
@@ -192,16 +197,28 @@ class _Visit(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         """Hand on what comes in, once there is somebody to take it."""
         if self._early is None:
-            super().data_received(data)
+            self.http.data_received(data)
         else:
             self._early.append(data)
 
-    def connection_lost(self, exc: BaseException | None) -> None:
+    def eof_received(self) -> None:
+        """Hand it on."""
+        self.http.eof_received()
+
+    def pause_writing(self) -> None:
+        """Hand it on."""
+        self.http.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Hand it on."""
+        self.http.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
         """Take in the end."""
         self._limit.cancel()
         self._server.leave(self)
         if self._early is None:
-            super().connection_lost(exc)
+            self.http.connection_lost(exc)
 
 
 async def start(
