@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3289,
     "muster": 1152,
     "runtime": 2236,
-    "scheduler": 10621,
+    "scheduler": 10627,
     "store": 3221,
     "tests": 69406,
     "tools": 3535,

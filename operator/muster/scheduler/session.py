@@ -157,6 +157,7 @@ class Session:
         # One log for placements, promises and evictions: what was evicted for a try goes back with
         # it, and tries nest, as an inner mark lies behind the outer one.
         self._steps: list[_Step | _Wait | _Eviction] = []
+        self._barred: dict[int, Barred] = {}
         self._fits: dict[tuple[int, bool, bool, int], Fit] = {}
         # The plugins look at the session when they are opened, so all that they may ask for stands
         # above this line, and `new_state` below needs their task order.
@@ -260,8 +261,9 @@ class Session:
 
     def barred(self, shape_id: int) -> Barred:
         """Return which nodes do not suit a shape, and why."""
-        shape = self.snapshot.shapes[shape_id]
-        return self.cached(("barred", shape_id), lambda: self.rules.feasible(shape))
+        if shape_id not in self._barred:
+            self._barred[shape_id] = self.rules.feasible(self.snapshot.shapes[shape_id])
+        return self._barred[shape_id]
 
     @cached_property
     def _left_to_gangs(self) -> IntArray:
@@ -741,7 +743,8 @@ class Session:
 
     def _pod_sets(self, gang: Gang) -> Sequence[PodSet]:
         """Return the pod sets of a gang in task order."""
-        return sorted(gang.pod_sets, key=self.rules.task_order)
+        several = len(gang.pod_sets) > 1
+        return sorted(gang.pod_sets, key=self.rules.task_order) if several else gang.pod_sets
 
 
 def _queues(snapshot: Snapshot) -> dict[str, QueueState]:
