@@ -202,7 +202,11 @@ def test_it_is_made_again_and_mended():
 def test_a_service_of_somebody_else_is_in_the_way_only_if_it_is_wanted(notes):
     """Many have a service of their job's name by themselves."""
     world = World(tfjob(annotations=notes, Worker=1))
-    theirs = {"kind": "Service", "metadata": {"name": "mnist", "namespace": "team", "uid": "x"}}
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "mnist", "namespace": "team", "uid": "x"},
+    }
     owner = reference(uid="other", kind="Deployment", name="mnist", api_version="apps/v1")
     theirs["metadata"]["ownerReferences"] = [owner]
     world.objects["Service", "mnist"] = copy.deepcopy(theirs)
