@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2236,
     "scheduler": 10627,
     "store": 3221,
-    "tests": 69410,
+    "tests": 69428,
     "tools": 3535,
 }
 

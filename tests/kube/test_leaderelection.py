@@ -271,6 +271,24 @@ def test_lease_is_not_renewed_while_the_work_hangs():
     assert kube.lease["spec"]["holderIdentity"] == ""
 
 
+def test_leader_that_hangs_after_a_slow_renewal_waits_between_attempts(monkeypatch):
+    """The next renewal is due at once then, and is put off as long as the work hangs."""
+    looks = []
+
+    async def story():
+        kube, leader = await leading(SHIPPED)
+        kube.latency = 3.0
+        monkeypatch.setattr(leader, "_responsive", lambda: looks.append(1) or len(looks) < 2)
+        holding = asyncio.create_task(leader.hold())
+        await asyncio.sleep(5.0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        holding.cancel()
+
+    hurried(story(), monkeypatch)
+    assert len(looks) < 10
+
+
 class Pods:
     """An API server of the pods of one namespace, by name their labels; it refuses so often."""
 

@@ -122,11 +122,11 @@ class LeaderElector:
             # had happened.
             if left <= 0:
                 break
+            # Soon after a failure: a server that serves again in time is not to be missed.
+            pause = min(LOOK, self._timings.retry)
             # A process whose work hangs must not lead forever.
             if not self._responsive():
                 continue
-            # Soon after a failure: a server that serves again in time is not to be missed.
-            pause = min(LOOK, self._timings.retry)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     if await self._attempt():
