@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1152,
     "runtime": 2236,
     "scheduler": 10627,
-    "store": 3221,
-    "tests": 69428,
+    "store": 3225,
+    "tests": 69435,
     "tools": 3535,
 }
 

@@ -272,10 +272,12 @@ async def test_what_is_lost_is_asked_for_when_something_is_refused(monkeypatch):
     nodes = Access("nodes", "", "watch")
     needed = (create, Access("events", "", "create"), Access("pods", "other", "create"), nodes)
     gone: set[Access] = set()
-    asked, changed = asyncio.Semaphore(0), []
+    asked, changed, trouble = asyncio.Semaphore(0), [], []
 
     async def missing(_kube: object, accesses: tuple[Access, ...]) -> tuple[Access, ...]:
         asked.release()
+        if trouble:
+            raise trouble.pop()
         return tuple(access for access in accesses if access in gone)
 
     monkeypatch.setattr(access, "missing", missing)
@@ -296,15 +298,20 @@ async def test_what_is_lost_is_asked_for_when_something_is_refused(monkeypatch):
     gone.clear()
     await asyncio.sleep(0.1)
     assert (losses.problem, losses.blocks("team"), len(changed)) == ("", "", 2)
-    # Where something is refused that nobody needs, a loss is found at once all the same.
+    # Where something is refused that nobody needs, a loss is found at once all the same: also of
+    # what was refused before when nothing was missing, and after a review without an answer.
+    losses.doubt(CANNOT.format("watch", "nodes"))
+    await asyncio.sleep(0.1)
     monkeypatch.setattr(permissions, "DOUBTS", Backoff(300.0, 300.0))
     losses.doubt(CANNOT.format("get", "secrets"))
     await asyncio.sleep(0.1)
     losses.doubt(CANNOT.format("get", "secrets"))
     await asyncio.sleep(0.1)
     gone.add(nodes)
-    losses.doubt(CANNOT.format("watch", "nodes"))
-    await asyncio.sleep(0.1)
+    trouble.append(ApiError(503, "", "no", None))
+    for _ in range(2):
+        losses.doubt(CANNOT.format("watch", "nodes"))
+        await asyncio.sleep(0.1)
     assert "may not watch nodes" in losses.blocks("other")
     gone.clear()
     await asyncio.sleep(0.1)

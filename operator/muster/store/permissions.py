@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -64,16 +63,17 @@ class Losses:
         self._kube, self._needed, self._changed = kube, needed, changed
         self._overlay = overlay
         self._doubt, self._fresh = asyncio.Event(), asyncio.Event()
-        """Set when something was refused, and when that has not been found to be no loss."""
+        """Set by a refusal, and by one that is not `_harmless`."""
         self._refused, self._harmless = set[str](), set[str]()
-        """What was refused since the last question, and what was when nothing was missing."""
+        """Verbs and resources refused since the last review, and those refused lately while
+        nothing was missing."""
         self.missing: tuple[Access, ...] = ()
         self._confirmed = frozenset[Access]()
         """Missing two times in a row: a server that has just started knows nobody's roles."""
 
     def doubt(self, message: str) -> None:
         """Take in that something was refused for want of a role, with that message."""
-        verb_and_resource = message.partition(" cannot ")[2].partition(" in the namespace ")[0]
+        verb_and_resource = message.partition(" cannot ")[2].partition(" in API group ")[0]
         self._refused.add(verb_and_resource)
         self._doubt.set()
         if verb_and_resource not in self._harmless:
@@ -118,17 +118,21 @@ class Losses:
                     log.warning("%s", self.problem or "all permissions are there again")
                 if known != self._confirmed:
                     self._changed()
+                if not missing:
+                    self._harmless |= refused
             # Where something is refused that nobody needs, there is nothing to be found.
             if self.missing:
                 fruitless = 0
                 await asyncio.sleep(PAUSE)
                 self._doubt.set()
                 continue
-            fruitless, self._harmless = fruitless + 1, self._harmless | refused
-            # What is refused for the first time may be a loss.
-            with contextlib.suppress(TimeoutError):
+            fruitless += 1
+            # What is refused for the first time in a while may be a loss.
+            try:
                 async with asyncio.timeout(DOUBTS.pause(fruitless)):
                     await self._fresh.wait()
+            except TimeoutError:
+                self._harmless &= self._refused
 
 
 DELAYED: Final = "delayed-binding"
