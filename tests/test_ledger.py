@@ -29,7 +29,7 @@ LEDGER = {
     "muster": 1152,
     "runtime": 2236,
     "scheduler": 10627,
-    "store": 3225,
+    "store": 3226,
     "tests": 69435,
     "tools": 3535,
 }

@@ -75,9 +75,10 @@ class _JobEntry:
 
     def _ask(self) -> tuple[Framework, Json]:
         # All else of the metadata may say something, as annotations and the deletion do.
-        metadata = {**self.document["metadata"], "resourceVersion": ""}
-        asked = {**self.document, "metadata": metadata, "status": None}
-        return self.framework.chosen(self.document), asked
+        document = self.document
+        metadata = {**document["metadata"], "resourceVersion": ""}
+        asked = {**document, "metadata": metadata, "status": None}
+        return self.framework.chosen(document), asked
 
 
 _AWAITED: Final = frozenset(GangPhase) - {GangPhase.QUEUED, GangPhase.WAITING}
