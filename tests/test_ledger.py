@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 614,
     "frameworks": 3016,
     "gang": 1566,
-    "kube": 3598,
+    "kube": 3599,
     "local": 3289,
     "muster": 1152,
     "runtime": 2236,
     "scheduler": 10627,
-    "store": 3226,
-    "tests": 69435,
+    "store": 3231,
+    "tests": 69438,
     "tools": 3535,
 }
 

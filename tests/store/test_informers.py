@@ -131,7 +131,10 @@ def test_jobs_that_may_not_be_listed(caplog):
     assert store.jobs.get("TFJob/team/mnist") is None
 
 
-def test_jobs_of_which_the_answer_breaks_off():
+@pytest.mark.parametrize(
+    "error", [TimeoutError("too slow"), *(ApiError(c, "", "too slow", None) for c in (410, 503))]
+)
+def test_jobs_of_which_the_answer_breaks_off(error):
     """Those of other kinds are read all the same; whoever asked hears of it, and asks again."""
     kinds = [FRAMEWORKS[kind] for kind in ("TFJob", "PyTorchJob")]
     store, server, asked = Store(gang.NONE, kinds), Server(), []
@@ -139,11 +142,11 @@ def test_jobs_of_which_the_answer_breaks_off():
     async def get(path, **params):
         asked.append(path)
         if path.endswith("tfjobs"):
-            raise TimeoutError("too slow")
+            raise error
         return await Server.get(server, path, **params)
 
     server.get = get
-    with pytest.raises(TimeoutError, match="too slow"):
+    with pytest.raises(type(error), match="too slow"):
         asyncio.run(Informers(server, store).read_jobs())
     assert [path.rpartition("/")[2] for path in asked] == ["tfjobs", "pytorchjobs"]
 

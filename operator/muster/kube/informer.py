@@ -42,8 +42,9 @@ async def pages(kube: Kube, path: str, params: Mapping[str, str]) -> AsyncIterat
         limit = min(2 * limit, PAGE)
         # Items do not carry what is the same for all.
         for item in page.get("items") or ():
-            item.setdefault("apiVersion", page.get("apiVersion"))
-            item.setdefault("kind", str(page.get("kind")).removesuffix("List"))
+            if isinstance(item, dict):
+                item.setdefault("apiVersion", page.get("apiVersion"))
+                item.setdefault("kind", str(page.get("kind")).removesuffix("List"))
         yield page
         token = page["metadata"].get("continue")
         if not token:

@@ -33,6 +33,9 @@ AUDIT_SECONDS = 300.0
 OURS: Final = {"labelSelector": names.OPERATOR_NAME}
 CHILDREN: Final = ("Service", "ConfigMap", names.AUTOSCALER)
 """Objects of jobs, of which only those with our label are followed."""
+_BUSY: Final = frozenset({410, 429, 502, 503, 504})
+"""HTTP status codes of a list that can be read later: the server has much to do, or has forgotten
+the version of the first page. Not 500: an object that cannot be decoded may stay for ever."""
 _QUOTAS: Final = ("ResourceQuota", "LimitRange")
 """What counts for pods that are still to be created, hence for jobs alone."""
 
@@ -117,7 +120,7 @@ class Informers:
         while True:
             try:
                 return await self.read_jobs()
-            except BROKEN as error:
+            except (ApiError, *BROKEN) as error:
                 log.warning("cannot list the jobs: %s", error)
                 await asyncio.sleep(DISCOVERY_PAUSE)
 
@@ -145,12 +148,12 @@ class Informers:
             asked.clear()
             try:
                 await self.read_jobs()
-            except BROKEN as error:
+            except (ApiError, *BROKEN) as error:
                 log.warning("cannot list the jobs: %s", error)
                 asked.set()
 
     async def read_jobs(self) -> None:
-        """Read all jobs once. Raises the last of connection errors; a refusal is logged."""
+        """Read all jobs once. Raises the last error that passes; other refusals are logged."""
         # One kind that is not served, or cannot be read, keeps no other one from being read.
         broken: Exception | None = None
         for informer in self._jobs:
@@ -158,6 +161,8 @@ class Informers:
                 await informer.read()
             except ApiError as error:
                 log.warning("cannot list %s: %s", informer.resource.plural, error.message)
+                if error.code in _BUSY:
+                    broken = error
             except BROKEN as error:
                 broken = error
         if broken is not None:
