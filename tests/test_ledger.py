@@ -18,8 +18,8 @@ SLACK = 60
 LEDGER = {
     "allocator": 6499,
     "api": 3180,
-    "cluster": 6434,
-    "commands": 5655,
+    "cluster": 6436,
+    "commands": 5656,
     "controller": 4346,
     "dashboard": 614,
     "frameworks": 3016,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2236,
     "scheduler": 10627,
     "store": 3231,
-    "tests": 69438,
+    "tests": 69443,
     "tools": 3535,
 }
 

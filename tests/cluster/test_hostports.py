@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies
 
+from muster.api import model
 from muster.cluster import gangs, hostports
 from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
@@ -21,8 +22,12 @@ from support.builders.scheduler import make_gang, make_role, make_snapshot, make
 
 
 @pytest.mark.parametrize(("kind", "port"), [("PyTorchJob", 23456), ("TFJob", 2222)])
-def test_framework_port_is_a_host_port_on_the_network_of_the_host(kind, port):
-    """Each pod gets the port, so that no node takes two of them, also without a dry run."""
+def test_framework_port_is_a_host_port_on_the_network_of_the_host(monkeypatch, kind, port):
+    """Each pod gets the port, so that no node takes two of them, also without a dry run.
+
+    Whatever other threads read meanwhile: their templates may replace this one in the cache.
+    """
+    monkeypatch.setattr(model, "_unpacked", model._unpacked.__wrapped__)
     document = of_kind(kind, Worker=2)
     (field,) = [key for key in document["spec"] if key.endswith("ReplicaSpecs")]
     document["spec"][field]["Worker"]["template"]["spec"]["hostNetwork"] = True

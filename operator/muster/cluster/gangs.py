@@ -330,15 +330,17 @@ def shapes_of(job: Job, admitted: Mapping[str, Json]) -> dict[str, PodShape]:
 
 
 def _whole(job: Job, replica: Replica, classes: Container[str], waiting: Waiting) -> Json:
-    spec, framework = replica.template.get("spec") or {}, frameworks.of(job)
+    # Once: what the next read returns may be equal and not the same.
+    template, framework = replica.template, frameworks.of(job)
+    spec = template.get("spec") or {}
     more: Json = {}
     if spec.get("hostNetwork"):
         # On the network of the host each port is one of the node's.
-        own = framework_container(framework, replica.template)
+        own = framework_container(framework, template)
         ported = with_port(framework, own)
         more["containers"] = [ported if c is own else c for c in spec["containers"]]
     if init := framework.pods.init_containers(job, replica, waiting):
         more["initContainers"] = [*(spec.get("initContainers") or ()), *init]
     if named := demand.pod_class(job, replica, classes):
         more["priorityClassName"] = named
-    return {**replica.template, "spec": {**spec, **more}} if more else replica.template
+    return {**template, "spec": {**spec, **more}} if more else template

@@ -263,14 +263,15 @@ def _defaulted(
 
 
 def _role(framework: Framework, role: Replica) -> Json:
-    listening = framework_container(framework, role.template)
+    template = role.template
+    listening = framework_container(framework, template)
     containers = [
         with_port(framework, container) if container is listening else container
-        for container in role.template["spec"]["containers"]
+        for container in template["spec"]["containers"]
     ]
-    spec = {**role.template["spec"], "containers": containers}
+    spec = {**template["spec"], "containers": containers}
     return {
         "replicas": role.replicas,
         "restartPolicy": str(role.restart_policy),
-        "template": {**role.template, "spec": spec},
+        "template": {**template, "spec": spec},
     }
