@@ -38,6 +38,18 @@ def test_sentence_is_sorted_by_count_then_name():
     assert Obstacles({}, {}).sentence(0) == "0/0 nodes are available"
 
 
+def test_nodes_that_a_plugin_of_two_tiers_bars_are_counted_once():
+    """The second answer, of the same texts, bars no further node and takes nothing away."""
+    tiers = [{"plugins": [{"name": "gang"}, {"name": "predicates"}]}] * 2
+    taint = {"key": "x", "effect": "NoSchedule"}
+    nodes = [make_node(name="n1", taints=[taint]), make_node(name="n2", cpu=1)]
+    gang = make_gang(roles=[make_role(replicas=2, cpu=2)])
+    (decision,) = cycle.schedule(
+        make_snapshot(nodes=nodes, gangs=[gang]), policy.parse({"tiers": tiers})
+    )
+    assert decision.verdict.ruled_out["node(s) had untolerated taint {x: }"] == 1
+
+
 @pytest.mark.parametrize(
     ("cpu", "gpu", "replicas", "told"),
     [

@@ -137,7 +137,8 @@ def _obstacles(session: Session, ask: Ask, tasks: PodSetState) -> Obstacles:
     ask = replace(ask, unreserved=True)
     codes, texts = session.barred(tasks.pod_set.shape)
     counts = np.bincount(codes, minlength=len(texts) + 1)[1:].tolist()
-    barred = Counter(dict(zip(texts, counts, strict=True)))
+    # Two plugins may bar nodes by one text: the second one bars none that the first one did.
+    barred = Counter({text: n for text, n in zip(texts, counts, strict=True) if n})
     suits = np.flatnonzero(codes == 0)
     request = tasks.shape.request
     columns = np.flatnonzero(request).tolist()
