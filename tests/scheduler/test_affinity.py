@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the next task may go, as domains fill and volumes are taken."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,21 @@ def want(claim, made=(), **options):
 def where(stock, shape=1):
     """Return the nodes that are open."""
     return np.flatnonzero(stock.open(shape)).tolist()
+
+
+def test_volumes_that_claims_have_cost_no_column_each():
+    """Of thousands of claims that got their volumes the marks are the same: gone everywhere."""
+    here = np.ones(10_000, np.bool_)
+    wants = {i: (Want(f"c{i}", ((f"v{i}", here),), ~here),) for i in range(201)}
+    stock = Stock(wants)
+    for i in range(200):
+        stock.add(i, np.array([i]), np.array([1]))
+    tracemalloc.start()
+    try:
+        assert stock.open(200).all()
+        assert tracemalloc.get_traced_memory()[1] < 20 * here.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 def test_volumes_that_are_made():

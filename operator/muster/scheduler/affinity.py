@@ -55,7 +55,7 @@ class Stock:
         marks = np.ones(len(wants[0].made), np.bool_)
         # What is given away is gone everywhere; the wants of this shape then take theirs one after
         # the other, as kube-scheduler's volume binder does.
-        gone = {volume: marks.copy() for volume, _ in self._given.values()}
+        gone = dict.fromkeys((volume for volume, _ in self._given.values()), marks.copy())
         for want in wants:
             marks &= self._served(want, gone)
         return marks

@@ -269,7 +269,7 @@ def _attempt_here(session: Session, ask: Ask) -> Failure | None:
         if at and session.budget.exhausted():
             return failure
         session.budget.spend(ATTEMPT if at else 0)
-        failed = _try_all(session, ask.inside(domains))
+        failed = _try_all(session, ask.inside(domains) if at else ask)
         if failed is None or isinstance(failed, Refusal) or gang.promised:
             return failed
         failure = failure or failed
