@@ -26,6 +26,7 @@ from support.builders.scheduler import (
     make_role,
     make_template,
 )
+from support.rehearsal.call_count import calls
 
 QUEUES = [make_queue()]
 
@@ -325,6 +326,20 @@ def test_a_changed_node_changes_what_suits():
     columns.node_changed(third, None)
     columns.node_changed(None, parse_node(make_node(name="n0")))
     assert suits() == [[True], [False]]
+
+
+def test_pods_of_a_node_that_changed_are_not_counted_again():
+    """The status of a node changes often, and dozens of pods may run there."""
+
+    def cost(count):
+        pods = [make_pod(name=f"p{i}") for i in range(count)]
+        columns = make_columns(nodes=[make_node()], pods=pods)
+        freeze(columns)
+        changed = parse_node(make_node(labels={"zone": "a"}))
+        columns.node_changed(parse_node(make_node()), changed)
+        return calls(lambda: freeze(columns))
+
+    assert cost(50) == cost(1)
 
 
 def test_a_node_that_is_not_ready_beside_one_that_cannot_be_read():

@@ -136,7 +136,7 @@ class ClusterColumns:
         """Pods for which other schedulers keep room."""
         self._residents: dict[str, dict[PodKey, PodUse]] = {}
         self._changed: set[str] = set()
-        """Nodes on which pods came or went since their sums were made."""
+        """Nodes that are new, or on which pods came or went, since their sums were made."""
         self._ports = HostPorts()
         self.volumes = Volumes()
         self.quotas = QuotaBook()
@@ -181,7 +181,7 @@ class ClusterColumns:
                 self._nodes.drop(before.name)
             return
         # Pods may be seen before their node: what they take is counted when it comes.
-        if after.name in self._residents:
+        if self.on(after.name) and after.name not in self._nodes.slots:
             self._changed.add(after.name)
         slot = self._nodes.put(after)
         for row in self._rows.values():
