@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whose pods are there without a node while they wait."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
 import pytest
 
-from muster.allocator.pending import showable, shows
+from muster.allocator.pending import PendingPods, showable, shows
+from muster.allocator.tracker import GangMemory
 from muster.api.reasons import GangPhase, Reason
 from muster.scheduler.decision import Decision
 from muster.scheduler.decision import Verdict as Ruling
@@ -29,6 +34,24 @@ def test_who_may_show_pods_under_a_quota():
     ]
     charged = {d.gang: d.gang[0] for d in decisions if d.gang != "a/shown"}
     assert list(showable(decisions, charged)) == ["a/first", "b/first", "a/shown"]
+
+
+def test_pods_of_a_waiting_job_are_shown_before_surplus_pods():
+    """A job without a position follows all others, whatever gangs of other kinds precede them."""
+    memories = {}
+    for key in ("a/surplus", "a/waits"):
+        tasks = (SimpleNamespace(gated=False, places={0: key}),)
+        facts = SimpleNamespace(remade=True, pods={}, tasks=tasks)
+        verdict = SimpleNamespace(since=1.0)
+        memories[key] = GangMemory(uid=key, facts=facts, verdict=verdict)
+    gangs = MagicMock()
+    gangs.__iter__.side_effect = lambda: iter(memories.items())
+    gangs.memory, gangs.facts = memories.get, lambda key, _now: memories[key].facts
+    gangs.attempt = lambda key, work, now, else_: work(key, now)
+    surplus, waits = decides("a/surplus"), decides("a/waits")
+    waits = replace(waits, verdict=replace(waits.verdict, position=5))
+    PendingPods(gangs, lambda _at: None).show([surplus, waits], 1, 1000.0)
+    assert [call.args[0] for call in gangs.take.call_args_list] == ["a/waits"]
 
 
 class TestShows:

@@ -40,8 +40,7 @@ class PendingPods:
         waiting = [d for d in decisions if not d.placements and d.gang in jobs]
         if not waiting:
             return
-        last = len(waiting) + 1
-        ordered = sorted(waiting, key=lambda d: d.verdict.position or last)
+        ordered = sorted(waiting, key=lambda d: d.verdict.position or math.inf)
         # All that stand without a node count, also those that are being bound and those of jobs
         # that changed during the cycle and are not among the waiting ones.
         shown = {key: _count(memory) for key, memory in jobs.items()}
