@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6499,
+    "allocator": 6498,
     "api": 3180,
     "cluster": 6436,
     "commands": 5656,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3289,
     "muster": 1152,
     "runtime": 2236,
-    "scheduler": 10627,
+    "scheduler": 10628,
     "store": 3231,
-    "tests": 69443,
+    "tests": 69519,
     "tools": 3535,
 }
 

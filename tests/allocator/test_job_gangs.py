@@ -1031,3 +1031,12 @@ def test_gang_whose_pods_come_while_others_are_evaluated_is_decided_as_the_cycle
     assert gangs.facts_then(KEY) is not before
     assert gangs.facts_then(KEY) is gangs.facts(KEY, story.now)
     assert list(steps) == []
+
+
+def test_gang_is_evaluated_once_while_nothing_changes():
+    """The second cycle passes over a gang that the first one has evaluated."""
+    following = JobStory().following
+    seen, look = [], following.gangs._look
+    following.gangs._look = lambda *given: seen.append(given) or look(*given)
+    following.look()  # two cycles
+    assert len(seen) == 1

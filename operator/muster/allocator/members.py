@@ -295,7 +295,7 @@ class JobMembers(_Kind):
         """
         if key in self._stranded or key in self._doubts:
             return None
-        if now >= self._answered.get(key, -math.inf):
+        if now >= self._answered.get(key, math.inf):
             return None
         store, space = self._store, namespace_of(key)
         return (
