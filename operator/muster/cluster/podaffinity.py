@@ -168,6 +168,8 @@ class PodAffinity:
         self._judged: dict[tuple[PodShape, tuple[bool, bool]], BoolArray] = {}
         self._terms: dict[int, tuple[AffinityTerm, ...]] = {}
         self._asked = self._judging = 0
+        self._made: dict[str, tuple[Gang, Gang]] = {}
+        """By key: gangs that were resolved last, and what was made of them."""
 
     def nodes_changed(self) -> None:
         """Forget what depends on the labels and taints of nodes."""
@@ -181,6 +183,7 @@ class PodAffinity:
 
     def idle(self) -> None:
         """Take in that no term concerns anybody at present."""
+        self._made.clear()
         self._profiles = Profiles(self.counts)
 
     def is_friend(self, identity: Identity) -> bool:
@@ -224,6 +227,7 @@ class PodAffinity:
                 if gang.key not in cut and _is_wanted(gang, pod_set, movable=movable)
             ]
         )
+        before, self._made = self._made, {}
         for gang, own in paired:
             ids = [pod_set.shape for pod_set in gang.pod_sets]
             for i, (pod_set, shape) in enumerate(own):
@@ -236,9 +240,29 @@ class PodAffinity:
                 if is_wanted:
                     (rest if gang.key in cut else wanted)[ids[i]] = shape
             refusal = gang.refusal or (DEFERRED if gang.key in cut else None)
-            made.append(_with_shapes(gang, ids, refusal))
+            made.append(self._with_shapes(gang, ids, refusal, before.get(gang.key)))
         self._make_terms(wanted, known, pods)
         return made, wanted, rest
+
+    def _with_shapes(
+        self,
+        gang: Gang,
+        ids: Sequence[int],
+        refusal: Refusal | None,
+        before: tuple[Gang, Gang] | None,
+    ) -> Gang:
+        """Return the gang with these shapes, as the same object while nothing changes."""
+        # What is known of a gang is known by that; and each snapshot would keep gangs of its own.
+        if _has(gang, ids, refusal):
+            return gang
+        if before is not None and before[0] is gang and _has(before[1], ids, refusal):
+            made = before[1]
+        else:
+            pairs = zip(gang.pod_sets, ids, strict=True)
+            pod_sets = tuple(replace(p, shape=id_) for p, id_ in pairs)
+            made = replace(gang, pod_sets=pod_sets, refusal=refusal)
+        self._made[gang.key] = gang, made
+        return made
 
     def _make_terms(
         self,
@@ -517,13 +541,10 @@ def _policies(term: PodAffinityTerm) -> tuple[bool, bool]:
     return term.honours_affinity, term.honours_taints
 
 
-def _with_shapes(gang: Gang, ids: Sequence[int], refusal: Refusal | None) -> Gang:
-    """Return the gang with these shapes."""
-    if gang.refusal is refusal and [pod_set.shape for pod_set in gang.pod_sets] == ids:
-        return gang
+def _has(gang: Gang, ids: Sequence[int], refusal: Refusal | None) -> bool:
+    """Return whether the gang has that refusal, and its pod sets have these shapes."""
     pairs = zip(gang.pod_sets, ids, strict=True)
-    pod_sets = tuple(replace(pod_set, shape=id_) for pod_set, id_ in pairs)
-    return replace(gang, pod_sets=pod_sets, refusal=refusal)
+    return gang.refusal is refusal and all(pod_set.shape == id_ for pod_set, id_ in pairs)
 
 
 def _is_wanted(gang: Gang, pod_set: PodSet, *, movable: bool) -> bool:
@@ -601,7 +622,7 @@ class Prices:
 class Profiles:
     """The terms that select the pods of shapes.
 
-    Shapes are compared with terms again when a term came or went.
+    A shape is compared with a term once, however many cycles both of them are there.
     """
 
     def __init__(self, counts: TermCounts) -> None:
@@ -613,6 +634,8 @@ class Profiles:
         self._counts = counts
         self._shapes: Sequence[PodShape] = ()
         self._own: dict[PodAffinityTerm, None] = {}
+        self._terms: dict[PodAffinityTerm, None] = {}
+        """All terms that the profiles are made of: of shapes, and of pods on nodes."""
         self._changes = -1, -1
         self._of: dict[int, tuple[PodShape, Profile]] = {}
         """By the identity of the shape, which is kept for that."""
@@ -627,11 +650,20 @@ class Profiles:
         if same and changes == self._changes:
             return
         own = dict.fromkeys(term for shape in shapes for term in shape.ties)
-        if changes != self._changes or own.keys() != self._own.keys():
+        for term in self._own.keys() - own.keys():
+            self._index(term).remove(term)
+        for term in own.keys() - self._own.keys():
+            self._index(term).add(term)
+        terms = own | dict.fromkeys(self._counts.holders)
+        added, removed = terms.keys() - self._terms.keys(), self._terms.keys() - terms.keys()
+        if changes[1] != self._changes[1]:
             self._before.clear()
-            self.friends = TermIndex(term for term in own if term.link in _FRIENDS)
-            self._rivals = TermIndex(term for term in own if term.link not in _FRIENDS)
-        self._shapes, self._own, self._changes = shapes, own, changes
+        elif added or removed:
+            new = TermIndex(added)
+            for id_, (shape, profile) in self._before.items():
+                more = self._matching(new, shape.identity)
+                self._before[id_] = shape, frozenset((profile - removed).union(more))
+        self._shapes, self._own, self._terms, self._changes = shapes, own, terms, changes
 
     def of(self, shape: PodShape) -> Profile:
         """Return the terms that select such pods, as of the last `follow`."""
@@ -642,6 +674,9 @@ class Profiles:
             known = shape, frozenset(found)
         self._of[id(shape)] = known
         return known[1]
+
+    def _index(self, term: PodAffinityTerm) -> TermIndex:
+        return self.friends if term.link in _FRIENDS else self._rivals
 
     def _matching(self, index: TermIndex, identity: Identity) -> Iterator[PodAffinityTerm]:
         matches = self._counts.matches
