@@ -113,10 +113,10 @@ class Binder:
             self._recorder.emit(reference(pod), "Warning", event, message)
 
     def record_arrivals(self, key: str, pods: Sequence[PodView]) -> None:
-        """Say of each pod of a gang where it is, of many of a job in one sentence about it.
+        """Record an event with the node of each pod of a gang.
 
-        As all events about them, those of a job's pods are left out while much is still to be
-        written.
+        Many pods of a job get one event about the job. Events about single pods of a job are left
+        out while many writes are waiting.
         """
         job = self._store.jobs.get(key)
         if job is not None and len(pods) > MOST_APART:

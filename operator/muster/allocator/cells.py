@@ -30,8 +30,8 @@ second change."""
 SEARCH: Final = 20.0
 """Seconds after which what has not been looked at one by one is left out as a whole."""
 ROUNDS: Final = 9
-"""Searches in one cycle: each finds all gangs over which a cycle fails, or the last one of some
-over which it fails together."""
+"""Searches in one cycle. Each finds all gangs with which the cycle fails. Where it fails only with
+several gangs together, each finds the last one of them."""
 KEPT, GIVEN_UP = 3.0, 30.0
 """Seconds for which a namespace keeps turns in vain, which is longer than a dry run may take, and
 for which it then keeps none."""

@@ -49,7 +49,7 @@ class GangTracker:
         self._memories: dict[str, GangMemory] = {}
         self._kind_of: dict[str, Members] = {}
         self._stamps: dict[str, LookStamp] = {}
-        """By gang: what has to change before another evaluation may differ from the last one."""
+        """By gang: an evaluation with an equal stamp has the same result as the last one."""
         self._void: dict[str, int] = {}
         """By gang: the number of decisions in a row that were void."""
         self._then: dict[str, GangFacts] = {}

@@ -89,7 +89,7 @@ class _Entry:
     """The facts of a gang."""
 
     read: GangFacts | None
-    """By what is read of its objects alone."""
+    """The facts that depend on the gang's objects alone."""
     facts: GangFacts | None
     budgets: int = 0
     """By which version of the budgets of its namespace it is known whether it is guarded."""
@@ -195,8 +195,8 @@ class _Kind:
 
 
 Version = tuple[str, int, int, int]
-"""What the template of a job is made of, beside what dry runs have shown: uid and generation of
-the job, the version of the quotas, and the epoch of the settings."""
+"""The inputs of a job's template, without the answers of dry runs: uid and generation of the job,
+version of the quotas, epoch of the settings."""
 Keys = Sequence[tuple[Replica, dryrun.Key]]
 """The roles whose pods are created here, and under which key the answers about them are."""
 

@@ -94,7 +94,7 @@ class CycleMetrics(Collector):
         evicting = [name for name, action in ACTIONS.items() if action.evicts or action.moves]
         actions, text = (*evicting, RELEASE.reason), "Pods that made room for others."
         self.evictions = self._counter("muster_evictions", text, "action", *actions)
-        text = "Looks at a gang that failed, as it is not understood."
+        text = "Evaluations of gangs that failed with an error."
         self.unreadable = self._counter("muster_gangs_unreadable", text, "reason")
         text = "Gangs whose missing members have a protected slot."
         self.holds = Gauge("muster_holds_active", text, registry=registry)
@@ -217,7 +217,7 @@ class CycleMetrics(Collector):
     def _counter(self, name: str, text: str, label: str, *values: str) -> Counter:
         """Return a new counter by a label, whose known `values` begin with 0.
 
-        A series that begins with its first event shows no rate of it.
+        A series that does not exist before its first event shows no rate for that event.
         """
         made = Counter(name, text, [label], registry=self._registry)
         for value in values:

@@ -310,8 +310,8 @@ class GangMemory:
     due: float = 0.0
     """When to look again although nothing has changed."""
     input: GangInput | None = None
-    """The gang as the last step showed it, None if there is nothing of it to be placed; the same
-    object while nothing of it has changed."""
+    """The gang for the next snapshot; None if none of its pods is to be placed. It is the same
+    object as long as nothing in it has changed."""
 
     @property
     def was_whole(self) -> bool:

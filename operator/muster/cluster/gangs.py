@@ -181,8 +181,8 @@ def leasts_of(job: Job, rules: GangRules, unreplaced: Mapping[str, int]) -> Mapp
 def topology_of(annotations: Mapping[str, Any], labels: Mapping[str, Any]) -> Topology | None:
     """Return where these annotations ask that pods lie, as far as it can be read.
 
-    None: they say nothing. `labels`: of who has them. Kueue itself sees to what its annotations
-    say on what it has queued.
+    None: they do not say. `labels`: those of the same object. Where Kueue has queued the object,
+    Kueue itself applies its annotations.
     """
     given = topology.given(annotations)
     if not given:

@@ -204,7 +204,7 @@ def parse_claim(doc: Json) -> ClaimView:
 
 
 def _kind(spec: Json, annotations: Json, amounts: Json) -> dict[str, Any]:
-    """Return what a claim and its volume have to have in common, by field."""
+    """Return, by field, the values in which a claim and its volume must agree."""
     return {
         "storage_class": annotations.get(_OLD_CLASS) or spec.get("storageClassName") or "",
         "size": quantity.units("storage", amounts.get("storage", 0)),

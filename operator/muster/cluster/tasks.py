@@ -202,7 +202,7 @@ def _apart(tasks: TaskSet, pods: Pods, role: RoleInput) -> Iterator[RoleInput]:
     others = frozenset(index for indices in apart.values() for index in indices)
     yield replace(role, waiting=tuple(i for i in role.waiting if i not in others))
     for asked, indices in apart.items():
-        # A pod that is there goes where its selector says, not where the one before it was.
+        # The selector of an existing pod decides, not the node of the pod before it.
         shape, part = replace(role.shape, selector=asked), _part(role, frozenset(indices))
         yield replace(part, shape=shape, previous={}, charge={})
 
