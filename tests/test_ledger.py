@@ -24,7 +24,7 @@ LEDGER = {
     "dashboard": 614,
     "frameworks": 3016,
     "gang": 1566,
-    "kube": 3599,
+    "kube": 3602,
     "local": 3289,
     "muster": 1152,
     "runtime": 2236,

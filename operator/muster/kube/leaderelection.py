@@ -140,28 +140,31 @@ class LeaderElector:
         await run_on(self._loop, self._release())
 
     async def _release(self) -> None:
-        """Try until it is given back: a standby would have to wait until it runs out."""
         # The fence first: a write that is still queued must not leave after the standby has begun.
         self._fenced.lease_until = 0.0
         if not self._wrote:
             return
         try:
             async with self._patience():
-                for pause in AGAIN:
-                    try:
-                        await self._return()
-                    except (ApiError, *BROKEN) as error:
-                        # A conflict: the last renewal was on its way still.
-                        if isinstance(error, ApiError) and not (
-                            error.code == 409 or error.passing("PUT")
-                        ):
-                            raise
-                        log.info("the lease is given back once more: %s", error)
-                    else:
-                        return
-                    await asyncio.sleep(pause)
+                await self._give_back()
         except (ApiError, *BROKEN) as error:
             log.warning("the lease was not released: %s", str(error) or type(error).__name__)
+
+    async def _give_back(self) -> None:
+        """Retry until the lease is released: a standby would have to wait until it expires."""
+        for pause in AGAIN:
+            try:
+                await self._return()
+            except ApiError as error:
+                # A conflict: the last renewal was still under way.
+                if error.code != 409 and not error.passing("PUT"):
+                    raise
+                log.info("the lease is given back once more: %s", error.message)
+            except BROKEN as error:
+                log.info("the lease is given back once more: %s", error)
+            else:
+                return
+            await asyncio.sleep(pause)
 
     async def _return(self) -> None:
         """Give the lease back if it is held here, or if it may yet be: for what is under way."""
