@@ -27,7 +27,7 @@ LEDGER = {
     "kube": 3602,
     "local": 3289,
     "muster": 1152,
-    "runtime": 2236,
+    "runtime": 2242,
     "scheduler": 10628,
     "store": 3231,
     "tests": 69519,

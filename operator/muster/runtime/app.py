@@ -102,7 +102,7 @@ class Operator:
                 self.queue.add,
                 self._trigger,
                 unreadable=self._tell,
-                ended=lambda key: self.reconciler.on_pod_ended(key),  # noqa: PLW0108 -- made later
+                ended=self._on_pod_ended,
                 space_removed=self.metrics.forget,
             ),
             settings.site,
@@ -360,6 +360,9 @@ class Operator:
     def _publish(self, key: str) -> None:
         self.reconciler.hurry(key)
         self.queue.add(key, at_once=True)
+
+    def _on_pod_ended(self, key: str) -> None:
+        self.reconciler.on_pod_ended(key)
 
     def _launchers(self, prefix: str) -> Mapping[tuple[str, ...], float]:
         return {

@@ -185,12 +185,15 @@ class Reconciler:
         found, job = self._under_way.get(key), self._store.jobs.get(key)
         if found is None or job is None or self._allocator is None:
             return
-        known = found.placements
-        if gangstatus.is_awaited(self._allocator.verdict(job), job.status.gang) or (
-            known is not None
-            and any(n and known.get(p) != n for p, n in self._allocator.placements(job).items())
-        ):
+        awaited = gangstatus.is_awaited(self._allocator.verdict(job), job.status.gang)
+        if awaited or (found.placements is not None and self._has_more(job, found.placements)):
             found.haste.hurry()
+
+    def _has_more(self, job: Job, known: Mapping[str, str]) -> bool:
+        """Return whether pods have been placed that are not among the known ones."""
+        assert self._allocator is not None
+        placed = self._allocator.placements(job).items()
+        return any(node and known.get(name) != node for name, node in placed)
 
     def on_pod_ended(self, key: str) -> None:
         """Expedite the reconcile under way of a job: the next one may report that the job ends."""
