@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6502,
+    "allocator": 6513,
     "api": 3180,
     "cluster": 6471,
     "commands": 5656,

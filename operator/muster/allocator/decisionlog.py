@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the allocator decided in the last hour, and, when somebody asks, all that one cycle saw."""
+"""The decisions of the last hour and, on request, the snapshot of one cycle."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from muster.api import edge
@@ -116,12 +117,14 @@ class DecisionLog:
             async with self._answering:
                 return await answer()
 
-        return {
-            "/debug/decisions": lambda query: alone(
-                lambda: asyncio.to_thread(self.decisions, query.get("gang", ""))
-            ),
-            "/debug/snapshot": lambda _query: alone(self.snapshot),
-        }
+        async def decisions(query: Mapping[str, str]) -> str:
+            gang = query.get("gang", "")
+            return await alone(partial(asyncio.to_thread, self.decisions, gang))
+
+        async def snapshot(_query: Mapping[str, str]) -> str:
+            return await alone(self.snapshot)
+
+        return {"/debug/decisions": decisions, "/debug/snapshot": snapshot}
 
     def _is_news(self, decision: Decision) -> bool:
         verdict = decision.verdict

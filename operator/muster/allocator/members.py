@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from muster import frameworks
 from muster.allocator import verdict
@@ -194,9 +194,17 @@ class _Kind:
         return entry.facts
 
 
-Version = tuple[str, int, int, int]
-"""The inputs of a job's template, without the answers of dry runs: uid and generation of the job,
-version of the quotas, epoch of the settings."""
+class Version(NamedTuple):
+    """The inputs of a job's template, without the answers of dry runs."""
+
+    spec: tuple[str, int]
+    """uid and generation of the job."""
+    quotas: int
+    """Version of the quotas."""
+    settings: int
+    """Epoch of the settings."""
+
+
 Keys = Sequence[tuple[Replica, dryrun.Key]]
 """The roles whose pods are created here, and under which key the answers about them are."""
 
@@ -346,7 +354,7 @@ class JobMembers(_Kind):
         job = self._store.jobs.get(key)
         if job is None:
             return None
-        of = (job.uid, job.generation, self._store.quotas.version, self._epoch)
+        of = Version((job.uid, job.generation), self._store.quotas.version, self._epoch)
         lost, loses_at = self._lost(key, job, lambda: self._store.children.own_pods(job), now)
         refusal = self._store.jobs.refusal(job, now)
         started = self._has_started(job)
@@ -388,7 +396,7 @@ class JobMembers(_Kind):
         started, (since, whole) = self._has_started(job), self._tried_since(job, now)
         anew = since > -math.inf
         known: Mapping[str, Answer] = {}
-        if before is not None and before.of[:2] == of[:2]:
+        if before is not None and before.of.spec == of.spec:
             known = before.answers
             if not (whole or self._lacking(job)):
                 return known
