@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6513,
     "api": 3180,
-    "cluster": 6471,
+    "cluster": 6472,
     "commands": 5656,
     "controller": 4346,
     "dashboard": 614,

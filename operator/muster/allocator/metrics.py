@@ -115,7 +115,7 @@ class CycleMetrics(Collector):
                 self._plugins.labels(name, OPENING).observe(seconds * 1e6)
 
     def decided(self, decisions: tuple[Decision, ...], snapshot: Snapshot) -> None:
-        """Take note of what a cycle decided, and of what it saw."""
+        """Record the snapshot and the decisions of a cycle."""
         self._measure(snapshot)
         keys = {gang.key for gang in snapshot.gangs}
         self._decisions, self._gangs = decisions, len(keys)
@@ -203,7 +203,7 @@ class CycleMetrics(Collector):
             ("allocated", "What the gangs of a queue hold."),
             ("request", "What the gangs of a queue hold and want."),
         ):
-            # Nothing is a number as well: who holds none of what it is due has a series.
+            # Zero is a value: a queue that holds nothing of what it deserves has a series.
             rows = [
                 (
                     [queue, resource],

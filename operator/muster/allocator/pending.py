@@ -41,8 +41,8 @@ class PendingPods:
         if not waiting:
             return
         ordered = sorted(waiting, key=lambda d: d.verdict.position or math.inf)
-        # All that stand without a node count, also those that are being bound and those of jobs
-        # that changed during the cycle and are not among the waiting ones.
+        # All pods without a node count: also pods that are being bound, and pods of jobs that
+        # changed during the cycle and are not in `waiting`.
         shown = {key: _count(memory) for key, memory in jobs.items()}
         charged = {d.gang: namespace_of(d.gang) for d in ordered if jobs[d.gang].absent}
         keys = list(showable(ordered, charged))

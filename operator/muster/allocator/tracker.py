@@ -160,7 +160,7 @@ class GangFacts:
     going: frozenset[str] = _NONE
     """Places of pods that an earlier process was taking away."""
     unplaced: Verdict | None = None
-    """What is said where nobody here places its pods."""
+    """The verdict where this operator does not place its pods."""
     hold: float = PATIENCE
     """Seconds for which the room of missing members is kept."""
     timeout: float | None = None

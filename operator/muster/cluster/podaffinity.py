@@ -505,12 +505,13 @@ class PodAffinity:
 
 @dataclass(frozen=True, slots=True)
 class _Company:
-    """Who counts for a term."""
+    """The pods that count for a term."""
 
     there: IntArray
     """By the number of a node: how many of them are on it."""
     going: IntArray | None
-    """Those of them that are ending; None: there are none, or they do not count."""
+    """By the number of a node: how many of them are terminating. None: none, or they do not
+    count."""
     adds: Mapping[int, int]
     """Shapes whose own placements in this cycle change the counts, and by how much."""
     itself: int
