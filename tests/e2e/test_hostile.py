@@ -210,9 +210,16 @@ class Victim:
     def _end(self, sort: str, name: str) -> None:
         # Who decides comes last: no other pod is taken away before it has ended.
         pods = [p for p in self.api.pods(name) if sort not in LAUNCHED or role_of(p) == "launcher"]
-        for pod in sorted((p["metadata"]["name"] for p in pods), reverse=True):
+        *others, decides = sorted((p["metadata"]["name"] for p in pods), reverse=True)
+        for pod in others:
             self.api.finish(pod)
+        self._until("the others end", lambda: all(map(self._ended, others)))
+        self.api.finish(decides)
         self._until("a job ends", lambda: self._is(name, "Succeeded"))
+
+    def _ended(self, pod: str) -> bool:
+        found = self.onlooker.state.get(("Pod", self.api.namespace, pod))
+        return found is None or phase_of(found) == "Succeeded"
 
     def _until(self, what: str, done: Callable[[], bool]) -> None:
         began, busy = time.monotonic(), self._work()
