@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2242,
     "scheduler": 10628,
     "store": 3231,
-    "tests": 69526,
+    "tests": 69537,
     "tools": 3535,
 }
 

@@ -35,6 +35,8 @@ from support.e2e.harness import (
     Refused,
     StartOperator,
     add_nodes,
+    node_of,
+    of_job,
     own_namespace,
     phase_of,
     tfjob,
@@ -119,7 +121,7 @@ class Record:
     renewal: float = 0.0
     """Seconds between two renewals of the lease."""
     start: float = 0.0
-    """Seconds until a new job of another tenant ran."""
+    """Seconds until the pods of a new job of another tenant were on nodes."""
     memory: int = 0
     stopped: threading.Event = field(default_factory=threading.Event, repr=False)
 
@@ -172,11 +174,20 @@ def recorded(api: Api, operator: Operator, what: str) -> Iterator[Record]:
 
 
 def start_job(api: Api, record: Record, name: str) -> None:
-    """Record the seconds until a job of two pods runs, and delete it."""
+    """Record the seconds until the pods of a job of two are on nodes; let it run, and delete it.
+
+    When the pods run depends on the one process that simulates all kubelets, and runs thousands
+    of other pods.
+    """
     began = time.monotonic()
     api.create(tfjob(name, workers=2, run="forever", resources={"cpu": "1m"}))
-    api.wait_pods(2, "Running", name)
+    api.wait(
+        "Pod",
+        lambda pods: sum(bool(node_of(pod)) for pod in of_job(pods.values(), name)) == 2,
+        what=f"{name} has nodes",
+    )
     record.start = max(record.start, time.monotonic() - began)
+    api.wait_pods(2, "Running", name)
     api.delete("TFJob", name)
     api.wait("Pod", lambda pods: not [n for n in pods if n.startswith(name)], what="pods removed")
 
