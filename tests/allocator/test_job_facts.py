@@ -461,7 +461,7 @@ def test_a_label_that_comes_and_goes_says_who_sees_to_where_roles_lie():
     for labels, expected in (({}, "rack"), ({"kueue.x-k8s.io/queue-name": "q"}, ""), ({}, "rack")):
         document["metadata"] |= {"labels": labels, "generation": 1}
         shown.put(document)
-        (tasks,) = jobs.facts("TFJob/team/mnist", {}, 0.0).tasks
+        (tasks,) = jobs.facts("TFJob/team/mnist", None, 0.0).tasks
         assert (tasks.topology.level if tasks.topology else "") == expected
 
 
@@ -478,7 +478,7 @@ def test_facts_of_a_job_of_ten_thousand_pods_contain_no_list_of_their_names():
         keys.append(f"PyTorchJob/team/many-{number}")
         assert shown.store.jobs.get(keys[-1]).problems == ()
     tracemalloc.start()
-    found = [jobs.facts(key, {}, 0.0) for key in keys]
+    found = [jobs.facts(key, None, 0.0) for key in keys]
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert {len(facts.wanted) for facts in found} == {10_000}

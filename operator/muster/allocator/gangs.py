@@ -93,32 +93,14 @@ class GangTracker:
             if memory.due < math.inf:
                 self._effects.carry_out(key, kind, (tracker.Wake(memory.due),))
             return memory.input
-        return self.attempt(key, self._look_anew, now, else_=None)
-
-    def _stamp(self, key: str, kind: Members, now: float) -> LookStamp | None:
-        memory = self._memories.get(key)
-        return kind.stamp(key, now, promised=bool(memory and memory.assumed))
+        return self.attempt(key, self._look, now, else_=None)
 
     def _still(self, key: str, kind: Members, now: float) -> bool:
         """Return whether nothing of the gang can have changed since it was evaluated."""
         stamp, memory = self._stamps.get(key), self._memories.get(key)
         if stamp is None or memory is None or now >= memory.due:
             return False
-        return stamp == self._stamp(key, kind, now)
-
-    def _look_anew(self, key: str, now: float) -> GangInput | None:
-        """Look at a gang, and keep what shows whether the next look would find the same."""
-        memory = self._memories.get(key)
-        # The stamp of before: what the look itself may bring about is new.
-        stamp, nodes = self._stamp(key, self._kind_of[key], now), memory.assumed if memory else {}
-        # Of what fails nothing is kept: it is looked at again.
-        self._stamps.pop(key, None)
-        gang = self._look(key, now)
-        after = self._memories.get(key)
-        # What is known of a gang depends on the nodes that it was given, too.
-        if stamp is not None and after is not None and after.assumed == nodes:
-            self._stamps[key] = stamp
-        return gang
+        return stamp == kind.stamp(key, now, promised=bool(memory.assumed))
 
     def attempt(self, key: str, work: Callable[[str, float], _T], now: float, *, else_: _T) -> _T:
         """Do work on a gang. What it raises becomes the gang's verdict, and `else_` counts."""
@@ -147,7 +129,7 @@ class GangTracker:
             return None
         if memory is not None and self._still(key, kind, now):
             return memory.facts
-        return kind.facts(key, {} if memory is None else memory.assumed, now)
+        return kind.facts(key, memory, now)
 
     def facts_then(self, key: str) -> GangFacts | None:
         """Return what the last cycle saw of a gang: by its places is what was decided."""
@@ -225,7 +207,7 @@ class GangTracker:
         self.remember(key, after, (place,))
         if memory.assumed and not after.assumed:
             # The last one is there: what waited for that is not left to the next cycle.
-            self._look_anew(key, now)
+            self._look(key, now)
         # The hold ends with it; that, too, is found by a cycle.
         return after.lifecycle.missing_since is not None and not after.assumed
 
@@ -274,7 +256,14 @@ class GangTracker:
         return None
 
     def _look(self, key: str, now: float) -> GangInput | None:
-        memory, facts = self._memories.get(key), self.facts(key, now)
+        """Look at a gang, and keep what shows whether the next look would find the same."""
+        memory = self._memories.get(key)
+        nodes = {} if memory is None else memory.assumed
+        # The stamp of before: what the look itself may bring about is new.
+        stamp = self._kind_of[key].stamp(key, now, promised=bool(nodes))
+        # Of what fails nothing is kept: it is looked at again.
+        self._stamps.pop(key, None)
+        facts = self.facts(key, now)
         if facts is None:
             if memory is not None:
                 # Nothing of it is to be placed; what is known of it may be needed again.
@@ -288,6 +277,9 @@ class GangTracker:
             memory = replace(tracker.begin(facts), assumed=memory.assumed)
         step = tracker.step(memory, facts, now)
         self.take(key, step)
+        # What is known of a gang depends on the nodes that it was given, too.
+        if stamp is not None and step.memory.assumed == nodes:
+            self._stamps[key] = stamp
         return step.memory.input
 
     def _forget(self, key: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from muster import frameworks
 from muster.allocator import verdict
-from muster.allocator.tracker import PATIENCE, Assumed, GangFacts
+from muster.allocator.tracker import PATIENCE, GangFacts, GangMemory
 from muster.allocator.verdict import RELEASE, waits
 from muster.api import names
 from muster.api.edge import parse_time
@@ -84,17 +84,6 @@ def _drop_others(keys: Iterable[str], *kept: dict[str, Any]) -> None:
             del entries[gone]
 
 
-@dataclass(slots=True)
-class _Entry:
-    """The facts of a gang."""
-
-    read: GangFacts | None
-    """The facts that depend on the gang's objects alone."""
-    facts: GangFacts | None
-    budgets: int = 0
-    """By which version of the budgets of its namespace it is known whether it is guarded."""
-
-
 class _Kind:
     """What both kinds have in common.
 
@@ -107,8 +96,9 @@ class _Kind:
         self._settings = GangSettings(GangRules(frozenset(), ""))
         self._epoch = 0
         """Grows with every change of the settings."""
-        self._entries = _Latest[_Entry]()
-        """Made of all that the facts are read from."""
+        self._read = _Latest[GangFacts | None]()
+        """The facts that depend on the gang's objects alone."""
+        self._guarded = _Latest[bool]()
         self._stranded: frozenset[str] = frozenset()
         """The gangs that have pods on nodes that do not answer, when this cycle began."""
 
@@ -139,59 +129,50 @@ class _Kind:
     def _blank(self, group: str, minimum: int = 0) -> Verdict:
         return Verdict(self._store.backend.scheduler_name, GangPhase.WAITING, group, minimum)
 
-    def _entry(
-        self, key: str, source: tuple[object, ...], read: Callable[[], GangFacts | None]
-    ) -> _Entry:
-        def make() -> _Entry:
-            facts = read()
-            return _Entry(facts, facts)
-
-        return self._entries.made(key, source, make)
-
     def _as_of_now(
         self,
-        entry: _Entry,
-        given: Mapping[str, Assumed],
+        read: GangFacts | None,
+        memory: GangMemory | None,
         now: float,
         changes_at: float,
-        *,
         refused_until: float = 0.0,
-        creating: bool = False,
     ) -> GangFacts | None:
         """Return the facts with those that change without a change of the gang.
 
         `changes_at`: when its next pod counts as lost; `refused_until`: until when the server
-        refuses its pods; `creating`: whether some are being created.
+        refuses its pods. As long as nothing changes the facts of the last step are returned.
         """
-        read, facts = entry.read, entry.facts
-        if read is None or facts is None:
+        if read is None:
             return None
-        namespace = namespace_of(facts.asks.key)
-        guarded, budgets = facts.guarded, self._store.budgets.version(namespace)
-        if entry.budgets != budgets:
-            entry.budgets = budgets
-            guarded = self._store.budgets.forbid(namespace, facts.pods.values())
-        takes = self._store.columns.takes
+        key, pods, budgets = read.asks.key, read.pods, self._store.budgets
+        namespace, takes = namespace_of(key), self._store.columns.takes
+        given = {} if memory is None else memory.assumed
         # Not part of what the facts are read from: of a thousand gangs a node that goes concerns
         # those alone that were given it.
         shapes = {(it.node, id(it.shape)): it.shape for it in given.values()}
         news: dict[str, Any] = {
             "blocked_until": max(read.blocked_until, refused_until),
-            "guarded": guarded,
+            "guarded": self._guarded.made(
+                key,
+                (budgets.version(namespace), pods),
+                lambda: budgets.forbid(namespace, pods.values()),
+            ),
             "lost": frozenset(
                 node for (node, _), shape in shapes.items() if not takes(node, shape)
             ),
             "changes_at": changes_at,
-            "creating": creating,
+            "creating": bool(given) and self._store.jobs.is_creating(key),
             "outage_ended_at": self._store.away.outages.last_ended,
             "suspects": self._store.suspects.nodes(namespace, now),
         }
+        last = None if memory is None else memory.facts
+        # With each reading the pods are another object.
+        if last is None or last.pods is not pods:
+            last = read
         # Suspects may be many, but are the same object while they are the same: in a list that is
         # looked at first.
-        if list(news.values()) != [getattr(facts, name) for name in news]:
-            # Kept, so that as long as nothing changes the facts are the same object.
-            entry.facts = replace(facts, **news)
-        return entry.facts
+        same = list(news.values()) == [getattr(last, name) for name in news]
+        return last if same else replace(read, **news)
 
 
 class Version(NamedTuple):
@@ -268,7 +249,7 @@ class JobMembers(_Kind):
         found = [key for key in keys if self._wants_pods(key)]
         self.asks.clear()
         self.untried.clear()
-        _drop_others(found, self._entries, self._templates, self._keys, self._lacks)
+        _drop_others(found, self._read, self._guarded, self._templates, self._keys, self._lacks)
         _drop_others(found, self._doubts, self._answered, self._evicts)
         return found
 
@@ -344,10 +325,11 @@ class JobMembers(_Kind):
         """Return the name by which the job wants it."""
         return pod.place
 
-    def facts(self, key: str, given: Mapping[str, Assumed], now: float) -> GangFacts | None:
+    def facts(self, key: str, memory: GangMemory | None, now: float) -> GangFacts | None:
         """Return the facts about the gang of a job.
 
-        `given`: the nodes of its pods that are assumed. The facts list those that are lost.
+        `memory`: what is remembered of it. The facts list those of its assumed nodes that are
+        lost.
         """
         if key in self._doubts:
             raise self._doubts[key]
@@ -369,9 +351,8 @@ class JobMembers(_Kind):
             answers = self._answers(job, of, now, may_ask=until <= now)
         # The number comes first: it differs most often, and a job takes long to compare.
         source = (self._store.jobs.revision(key), of, tuple(answers.values()), lost, job)
-        entry = self._entry(key, source, lambda: self._read(job, of, lost, answers, now))
-        creating = bool(given) and self._store.jobs.is_creating(key)
-        return self._as_of_now(entry, given, now, loses_at, refused_until=until, creating=creating)
+        read = self._read.made(key, source, lambda: self._of_job(job, of, lost, answers, now))
+        return self._as_of_now(read, memory, now, loses_at, until)
 
     def _has_started(self, job: Job) -> bool:
         own = self._store.children.own_pods(job).values()
@@ -490,7 +471,7 @@ class JobMembers(_Kind):
             late=gangs.late_names(job),
         )
 
-    def _read(
+    def _of_job(
         self,
         job: Job,
         of: Version,
@@ -705,7 +686,7 @@ class PodGroupMembers(_Kind):
     def gangs(self) -> Sequence[str]:
         """Return the keys of all gangs of which there are pods."""
         found = list(self._store.foreign)
-        _drop_others(found, self._entries)
+        _drop_others(found, self._read, self._guarded)
         return found
 
     def stamp(self, key: str, now: float, *, promised: bool) -> None:
@@ -724,12 +705,12 @@ class PodGroupMembers(_Kind):
         """Return its own name, which no other pod will have."""
         return pod.name
 
-    def facts(self, key: str, given: Mapping[str, Assumed], now: float) -> GangFacts | None:
+    def facts(self, key: str, memory: GangMemory | None, now: float) -> GangFacts | None:
         """Return what is known of a gang of other people's pods."""
         group = self._store.podgroups.find(key)
         if group is not None and self._store.is_of_job(group):
             about = (self._store.foreign.revision(key), self._epoch, group.owner)
-            return self._entry(key, about, lambda: self._read_of_job(key, group)).facts
+            return self._read.made(key, about, lambda: self._in_group_of_job(key, group))
         members = self._store.foreign.members
         lost, loses_at = self._lost(
             key, None, lambda: {pod.name: pod for pod, _ in members(key)}, now
@@ -741,10 +722,12 @@ class PodGroupMembers(_Kind):
             and group.spec.get("queue") not in self._store.queues
         )
         source = (self._store.foreign.revision(key), self._epoch, lost, group, foreign)
-        entry = self._entry(key, source, lambda: self._read(key, group, lost, foreign=foreign))
-        return self._as_of_now(entry, given, now, loses_at)
+        read = self._read.made(
+            key, source, lambda: self._of_group(key, group, lost, foreign=foreign)
+        )
+        return self._as_of_now(read, memory, now, loses_at)
 
-    def _read_of_job(self, key: str, group: GroupView) -> GangFacts | None:
+    def _in_group_of_job(self, key: str, group: GroupView) -> GangFacts | None:
         """Return the pods that wait in the group of a job, which has no pods but its own."""
         jobs, job_of = self._store.jobs, self._store.children.job_of
         found = self._store.foreign.members(key)
@@ -758,7 +741,7 @@ class PodGroupMembers(_Kind):
         blank = self._blank(group.name, asks.min_member)
         return group_facts(key, members, replace(terms, asks=asks), self._settings, blank)
 
-    def _read(
+    def _of_group(
         self, key: str, group: GroupView | None, lost: Mapping[str, PodView], *, foreign: bool
     ) -> GangFacts | None:
         found = self._store.foreign.members(key)

@@ -89,7 +89,7 @@ def inputs(store: Store, rules: GangRules, hold: float, now: float) -> Iterator[
     for members in (JobMembers(store), PodGroupMembers(store)):
         members.begin(GangSettings(rules, hold))
         for key in sorted(members.gangs()):
-            facts = members.facts(key, {}, now)
+            facts = members.facts(key, None, now)
             if facts is not None:
                 found = tracker.step(tracker.begin(facts), facts, now).memory.input
                 if found is not None:

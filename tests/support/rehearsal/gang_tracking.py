@@ -62,7 +62,7 @@ class Watched(GangTracker):
             if key not in self.looked:
                 assert now < memory.due
                 # Not as the tracker knows them: that is what is in question.
-                facts = self._kind_of[key].facts(key, memory.assumed, now)
+                facts = self._kind_of[key].facts(key, memory, now)
                 assert facts is memory.facts, key
         assert self._asked() == asked
 
