@@ -280,8 +280,8 @@ def test_released_collective_waits_for_removal_of_succeeded_pods(collective):
 
 def test_released_collective_stays_released_after_a_restart_of_the_operator():
     """Pods that succeeded before the release are not counted for the next run."""
-    going = frozenset({"a"})
-    facts = facts_of(pod("a", phase="Succeeded"), going=going, released=True, collective=True)
+    written = replace(BLANK, state="Released", since=9.0)
+    facts = facts_of(pod("a", phase="Succeeded"), written=written, released=True, collective=True)
     assert tracker.begin(facts).released
     assert started(facts).released
 

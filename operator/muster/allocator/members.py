@@ -597,8 +597,6 @@ def job_facts(
         written=written,
         owed=written is not None and written.state == GangPhase.RESERVED,
         released=written is not None and written.state == GangPhase.RELEASED,
-        restarting=written is not None and written.message == verdict.RESTARTS,
-        going=_going(pods, written, collective=framework.life.collective(job)),
         unplaced=None if here else verdict.foreign(job, blank),
         discreet=settings.hide_others,
         hold=settings.member_hold,
@@ -660,20 +658,6 @@ def _had(job: Job, late: int, rules: GangRules, unreplaced: Mapping[str, int]) -
     grown = max(0, gangs.minimum(job, late, unreplaced) - had)
     full = gangs.minimum(job, unreplaced=unreplaced) - gangs.elsewhere(job, rules, unreplaced)
     return max(0, full - grown)
-
-
-def _going(
-    pods: Mapping[str, PodView], written: Verdict | None, *, collective: bool = False
-) -> frozenset[str]:
-    """Return the places of the pods that an earlier process was taking away, with all the gang.
-
-    `collective`: pods that succeeded as well.
-    """
-    if written is None or written.state != GangPhase.RELEASED or written.since is None:
-        return frozenset()
-    # Those that came after it was written are of the gang's next life.
-    there = ((p, pod) for p, pod in pods.items() if not standing.is_over(pod, again=collective))
-    return frozenset(place for place, pod in there if pod.created <= written.since)
 
 
 def _youngest(pods: Iterable[PodView]) -> float | None:
@@ -764,7 +748,6 @@ class PodGroupMembers(_Kind):
             had=_had_by(pod for pod, _ in members) or counted or None,
             written=written,
             released=_says_so(group),
-            going=_going(facts.pods, written),
         )
 
 

@@ -22,6 +22,7 @@ from muster.allocator.verdict import (
     HOLD_EXPIRED,
     LATE,
     RECORDED,
+    RESTARTS,
     Cause,
     dated,
     discreet,
@@ -155,10 +156,6 @@ class GangFacts:
     """What is written says that others make room for it."""
     released: bool = False
     """The written status says that its pods are deleted, or no later operator needs it."""
-    restarting: bool = False
-    """The status records that the gang restarts after a loss."""
-    going: frozenset[str] = _NONE
-    """Places of pods that an earlier process was taking away."""
     unplaced: Verdict | None = None
     """The verdict where this operator does not place its pods."""
     hold: float = PATIENCE
@@ -490,10 +487,10 @@ def begin(facts: GangFacts) -> GangMemory:
     """Return what a process knows of a gang that it sees for the first time."""
     # Nothing that is written of other people's pods would outlive them.
     whole = facts.was_whole if facts.remade else facts.youngest is not None
-    # As in a release: of other people's pods those that wait for a node may stay.
-    going = (p for p in facts.going if facts.remade or facts.pods[p].node)
-    leaving = {place: Leaving(facts.pods[place].uid, RECORDED) for place in going}
-    nodes = {place: pod.node for place, pod in facts.pods.items() if pod.node}
+    written, pods = facts.written, facts.pods.items()
+    leaving = {p: Leaving(pod.uid, RECORDED) for p, pod in pods if _was_leaving(facts, pod)}
+    nodes = {place: pod.node for place, pod in pods if pod.node}
+    restarts = facts.remade and written is not None and written.message == RESTARTS
     return GangMemory(
         uid=facts.uid,
         started=whole,
@@ -501,12 +498,23 @@ def begin(facts: GangFacts) -> GangMemory:
         had=None if leaving else facts.had,
         leaving=leaving,
         # The nodes of its other successors are not recorded.
-        nominated=nodes if facts.restarting else {},
-        moving=facts.restarting and bool(nodes),
-        owed=facts.owed or (facts.restarting and not nodes),
-        told=None if facts.written is None else facts.written.eta,
+        nominated=nodes if restarts else {},
+        moving=restarts and bool(nodes),
+        owed=facts.owed or (restarts and not nodes),
+        told=None if written is None else written.eta,
         previous=nodes,
     )
+
+
+def _was_leaving(facts: GangFacts, pod: PodView) -> bool:
+    """Return whether an earlier process was taking the pod away, with all the gang."""
+    written = facts.written
+    if written is None or written.state != GangPhase.RELEASED or written.since is None:
+        return False
+    # Those that came after it was written are of the gang's next life. As in a release: of other
+    # people's pods those that wait for a node may stay.
+    of_then = pod.created <= written.since and not is_over(pod, again=facts.collective)
+    return of_then and (facts.remade or bool(pod.node))
 
 
 def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
