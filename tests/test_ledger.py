@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6479,
+    "allocator": 6458,
     "api": 3180,
     "cluster": 6472,
     "commands": 5656,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2242,
     "scheduler": 10628,
     "store": 3231,
-    "tests": 69537,
+    "tests": 69536,
     "tools": 3535,
 }
 

@@ -83,7 +83,6 @@ def facts_of(given, job, *, charges=None, rules=RULES, pods=None):
         answers={},
         tasks=gangs.task_sets(job, rules, gangs.templates(job), charges or {}),
         obstacle=None,
-        charged=bool(charges),
         wanted=job.pod_names(job.replicas),
         free=frozenset(),
         late=gangs.late_names(job),

@@ -83,7 +83,7 @@ class Anew(GangTracker):
     def facts(self, key, now):
         """Read them anew."""
         for kind in self._kinds:
-            for kept in (kind._read, kind._guarded, kind._keys, kind._lacks):
+            for kept in (kind._read, kind._guarded, kind._keys):
                 kept.clear()
         return super().facts(key, now)
 

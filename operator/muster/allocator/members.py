@@ -28,11 +28,13 @@ from muster.cluster.gangs import GangRules
 from muster.cluster.podgroups import Member, Terms
 from muster.cluster.tasks import TaskSet
 from muster.controller import jobpods, losses, policies, replacement
+from muster.controller.model import Losses
 from muster.gang import podgroup, standing
 from muster.scheduler.model import Refusal, namespace_of
 from muster.store.store import Store
 
 _UNSAID: Final = JobStatus()
+_NO_LOSSES: Final = Losses()
 TRIED_SECONDS: Final = 60.0
 """Seconds for which the result of a dry run is valid for a gang for which running pods go."""
 NAMES_CHECK_SECONDS: Final = 1.0
@@ -211,7 +213,6 @@ class Template:
     """Role -> what a dry run has shown of its pods."""
     tasks: tuple[TaskSet, ...]
     obstacle: Refusal | None
-    charged: bool
     wanted: AbstractSet[str]
     free: AbstractSet[str]
     late: AbstractSet[str]
@@ -226,7 +227,6 @@ class JobMembers(_Kind):
         super().__init__(store, publish)
         self._templates = _Latest[Template]()
         self._keys = _Latest[Keys]()
-        self._lacks = _Latest[Mapping[str, int]]()
         self._wants = _Latest[bool]()
         self._answered: dict[str, float] = {}
         """By job: until when what dry runs have shown of its pods is good, and is all that is to
@@ -249,7 +249,7 @@ class JobMembers(_Kind):
         found = [key for key in keys if self._wants_pods(key)]
         self.asks.clear()
         self.untried.clear()
-        _drop_others(found, self._read, self._guarded, self._templates, self._keys, self._lacks)
+        _drop_others(found, self._read, self._guarded, self._templates, self._keys)
         _drop_others(found, self._doubts, self._answered, self._evicts)
         return found
 
@@ -374,12 +374,13 @@ class JobMembers(_Kind):
         a gang restarts as a whole only if all roles were tried since it lost members.
         """
         before, found = self._templates.last(job.key), dict[str, Answer]()
-        started, (since, whole) = self._has_started(job), self._tried_since(job, now)
+        started, lacking = self._has_started(job), self._lacking(job)
+        since, whole = self._tried_since(job, now)
         anew = since > -math.inf
         known: Mapping[str, Answer] = {}
         if before is not None and before.of.spec == of.spec:
             known = before.answers
-            if not (whole or self._lacking(job)):
+            if not (whole or lacking):
                 return known
         may_ask = may_ask and not _has_conflict(job)
         source = of, job.service
@@ -400,7 +401,7 @@ class JobMembers(_Kind):
             if kept is not None:
                 found[role] = kept
             if may_ask and not good:
-                index = self._lacking(job).get(role, 0 if whole else None)
+                index = lacking.get(role, 0 if whole else None)
                 if index is not None:
                     self.asks[key, job.key] = Ask(key, job, replica, index, since)
                     if kept is None or anew:
@@ -422,15 +423,15 @@ class JobMembers(_Kind):
 
     def _lacking(self, job: Job) -> Mapping[str, int]:
         """Return role -> index of its first pod that is not there, of those that lack any."""
-        done = tuple(counted.completed for counted in job.status.replicas.values())
-        source = job.uid, job.generation, self._store.jobs.revision(job.key), done
-        return self._lacks.made(job.key, source, lambda: _lacking(job, self._own_pods(job)))
-
-    def _own_pods(self, job: Job) -> Mapping[str, PodView]:
-        framework = frameworks.of(job)
+        framework, found = frameworks.of(job), dict[str, int]()
         pods = jobpods.with_completed(job, framework, self._store.children.own_pods(job))
-        replaced = replacement.all_due(job, framework, pods)
-        return {n: pod for n, pod in pods.items() if n not in replaced} if replaced else pods
+        there = pods.keys() - replacement.all_due(job, framework, pods).keys()
+        for replica in job.replicas:
+            places = (replica.pod_name(job.name, i) for i in range(replica.replicas))
+            index = next((i for i, name in enumerate(places) if name not in there), None)
+            if index is not None:
+                found[replica.role] = index
+        return found
 
     def _template(self, job: Job, of: Version, answers: Mapping[str, Answer]) -> Template:
         rules = self._settings.rules
@@ -464,7 +465,6 @@ class JobMembers(_Kind):
             answers=answers,
             tasks=gangs.task_sets(job, rules, admitted, charges),
             obstacle=obstacle,
-            charged=bool(service) or any(charges.values()),
             service=service,
             wanted=job.pod_names(job.replicas),
             free=job.pod_names(free),
@@ -485,16 +485,15 @@ class JobMembers(_Kind):
         there = self._store.children.of(job, "Service", ()) if template.service else ()
         pods = {**self._store.children.own_pods(job), **lost}
         known, failed = self._store.losses(job, pods, now)
-        facts = job_facts(
+        return job_facts(
             job,
             {**pods, **failed},
             template,
             self._settings,
             self._blank(names.flat(job.name), gangs.minimum(job)),
             frozenset(view.name for view in there),
+            known,
         )
-        most = sum(known.kept.values()) if known.kept else None
-        return replace(facts, most=most, has_run=known.ran or facts.has_run)
 
 
 def _is_good(answer: Answer | None, *, started: bool) -> bool:
@@ -502,16 +501,6 @@ def _is_good(answer: Answer | None, *, started: bool) -> bool:
     # The Services of a gang that has started are retried beside its pods.
     follows = answer is not None and answer.kind == dryrun.SERVICE and started
     return answer is not None and (follows or not answer.refused)
-
-
-def _lacking(job: Job, there: Container[str]) -> Mapping[str, int]:
-    found = dict[str, int]()
-    for replica in job.replicas:
-        places = (replica.pod_name(job.name, i) for i in range(replica.replicas))
-        index = next((i for i, name in enumerate(places) if name not in there), None)
-        if index is not None:
-            found[replica.role] = index
-    return found
 
 
 def _keys(job: Job, rules: GangRules) -> Keys:
@@ -531,6 +520,7 @@ def job_facts(
     settings: GangSettings,
     blank: Verdict,
     services: frozenset[str] = frozenset(),
+    known: Losses = _NO_LOSSES,
 ) -> GangFacts:
     """Return what is known of the gang of a job; `pods` and `services` are its own, by place."""
     rules, written, framework = settings.rules, job.status.gang, frameworks.of(job)
@@ -571,6 +561,7 @@ def job_facts(
         ending=sum(map(standing.is_ending, counted)),
         may_run=any(map(standing.may_run, counted)),
         had=_had(job, late, rules, unreplaced),
+        most=sum(known.kept.values()) if known.kept else None,
         # What another scheduler places, and what comes late by design, breaks no gang.
         need=gangs.minimum(job, late, unreplaced) - elsewhere,
         late=template.late,
@@ -583,14 +574,14 @@ def job_facts(
         was_whole=standing.was_admitted(job),
         collective=framework.life.collective(job),
         # The controller replaces the pods of a counted restart.
-        restarts_whole=job.restarts_whole and not _is_counted(job, pods.values()),
-        has_run=standing.has_run(job),
+        restarts_whole=job.restarts_whole
+        and (known.ran or standing.has_run(job))
+        and not _is_counted(job, pods.values()),
         due=replacement.all_due(job, framework, pods),
         # Pods that remain from the run before a suspension do not admit members of the next run.
         youngest=_youngest(p for p in counted if not p.deleting or standing.was_admitted(job)),
         running_since=gangs.running_since(job),
         obstacle=template.obstacle,
-        charged=template.charged,
         coming={
             dimension: lacking * each for dimension, each in template.service.items() if lacking
         },
@@ -737,18 +728,7 @@ class PodGroupMembers(_Kind):
             queue = self._settings.rules.default_queue
             terms = replace(terms, asks=replace(terms.asks, queue=queue))
         blank = self._blank(key.split("/", 2)[2], terms.asks.min_member)
-        facts = group_facts(key, members, terms, self._settings, blank)
-        written = _written(group, blank)
-        counted = 0
-        if group is not None and group.phase == names.GroupPhase.RUNNING:
-            counted = group.counts.get("running", 0) + group.counts.get("succeeded", 0)
-        return replace(
-            facts,
-            # The status of a group that was running records it as well.
-            had=_had_by(pod for pod, _ in members) or counted or None,
-            written=written,
-            released=_says_so(group),
-        )
+        return group_facts(key, members, terms, self._settings, blank, group)
 
 
 def _written(group: GroupView | None, blank: Verdict) -> Verdict | None:
@@ -769,13 +749,16 @@ def _says_so(group: GroupView | None) -> bool:
     return said.get("reason") in (Reason.PREEMPTED, Reason.NOT_ENOUGH_TASKS)
 
 
-def _had_by(pods: Iterable[PodView]) -> int | None:
+def _had_by(pods: Iterable[PodView], group: GroupView | None = None) -> int | None:
     """Return how many a gang had when it last was whole, by what its pods say.
 
-    Terminating pods count as well. A pod that has failed may be of an earlier run.
+    Terminating pods count as well. A pod that has failed may be of an earlier run. The status of a
+    group that was running records it as well.
     """
     known = (p.gang_had for p in pods if standing.has_node(p) or standing.is_placed(p))
-    return max(known, default=0) or None
+    ran = {} if group is None or group.phase != names.GroupPhase.RUNNING else group.counts
+    counted = ran.get("running", 0) + ran.get("succeeded", 0)
+    return max(known, default=0) or counted or None
 
 
 def group_facts(
@@ -784,6 +767,7 @@ def group_facts(
     terms: Terms,
     settings: GangSettings,
     blank: Verdict,
+    group: GroupView | None = None,
 ) -> GangFacts:
     """Return what is known of a gang of other people's pods."""
     pods = {pod.name: pod for pod, _ in members}
@@ -803,9 +787,12 @@ def group_facts(
         ready=podgroups.ready(members, terms.asks.leasts),
         ending=sum(map(standing.is_ending, pods.values())),
         may_run=any(map(standing.may_run, pods.values())),
+        had=_had_by(pods.values(), group),
         need=terms.asks.min_member,
         youngest=_youngest(pods.values()),
+        written=_written(group, blank),
         owed=any(pod.nominated for pod in pods.values() if not pod.node),
+        released=_says_so(group),
         discreet=settings.hide_others,
         hold=settings.member_hold if terms.hold is None else terms.hold,
         timeout=terms.timeout,

@@ -137,17 +137,13 @@ class GangFacts:
     collective: bool = False
     """After a release its pods that succeeded run again with the others."""
     restarts_whole: bool = False
-    """The job has the annotation `restart: gang`."""
-    has_run: bool = False
-    """The gang has run as a whole."""
+    """The job has the annotation `restart: gang`, and the gang has run as a whole."""
     youngest: float | None = None
     """When the last of those that hold a node was created; None: none does."""
     running_since: float | None = None
     """By its own condition."""
     obstacle: Refusal | None = None
     """Why no pod of it could be created, for one that was not let in before."""
-    charged: bool = False
-    """Quotas count pods or Services of it that are still to be created."""
     coming: Mapping[str, int] = field(default_factory=dict)
     """Quota dimension -> what Services of its pods take that are still to be created."""
     written: Verdict | None = None
@@ -299,7 +295,6 @@ class GangMemory:
     """The state that is to be written before pods are evicted, and since when."""
     verdict: Verdict | None = None
     published_at: float = 0.0
-    size: int = 0
     growing_until: float = 0.0
     """When the last pod that came will have been there for long enough."""
     facts: GangFacts | None = None
@@ -601,10 +596,9 @@ def _prune(turn: _Turn) -> None:
     # 10,000 pods would be spent on it.
     if memory.facts is not None and facts.pods is memory.facts.pods:
         return
-    if not facts.remade:
-        growing = len(facts.pods) > memory.size
-        until = turn.now + GATHERING if growing else memory.growing_until
-        turn.remember(size=len(facts.pods), growing_until=until)
+    before = 0 if memory.facts is None else len(memory.facts.pods)
+    if not facts.remade and len(facts.pods) > before:
+        turn.remember(growing_until=turn.now + GATHERING)
     stays = {place: pod.uid for place, pod in facts.pods.items() if _stays(pod)}
     uids = {pod.uid for pod in facts.pods.values()}
     wanted = facts.wanted
@@ -728,10 +722,9 @@ def _least(memory: GangMemory, facts: GangFacts) -> int:
 
 
 def _observe_presence(turn: _Turn) -> None:
-    facts, before = turn.facts, turn.memory.lifecycle
+    facts = turn.facts
     if turn.memory.released:
-        removed = _follow_release(turn)
-        turn.remember(lifecycle=before.advance(_members(turn, removed=removed), turn.now))
+        _follow_release(turn)
     turn.remember(kept=_kept(turn.memory, facts))
     turn.remember(had=_had(turn.memory, facts))
     if turn.memory.had is None:
@@ -782,19 +775,20 @@ def _told_had(turn: _Turn) -> int:
     return 0 if turn.facts.remade or had == 1 else had
 
 
-def _follow_release(turn: _Turn) -> bool:
-    """Record the pods that a release still has to delete. Return whether all are removed."""
+def _follow_release(turn: _Turn) -> None:
+    """Record the pods that a release still has to delete; it ends when all are removed."""
     memory, facts = turn.memory, turn.facts
-    if not facts.remade:
-        # Pods of the same group that come now are the new ones: it is over when the old ones go.
-        return not memory.leaving
-    # What comes now was on its way when the gang was released: it must go as well. And as long as
-    # the old status is there, a process after this one would take the gang for a whole one.
-    there = (pod for place, pod in facts.pods.items() if place not in facts.foreign)
-    ended = all(is_over(pod, again=facts.collective) for pod in there)
-    over = ended and not facts.was_whole
-    turn.remember(leaving={} if over else _all_leave(turn, memory.cause))
-    return over
+    # Pods of the same group that come now are the new ones: it is over when the old ones go.
+    removed = not memory.leaving
+    if facts.remade:
+        # What comes now was on its way when the gang was released: it must go as well. And as long
+        # as the old status is there, a process after this one would take the gang for a whole one.
+        there = (pod for place, pod in facts.pods.items() if place not in facts.foreign)
+        ended = all(is_over(pod, again=facts.collective) for pod in there)
+        removed = ended and not facts.was_whole
+        turn.remember(leaving={} if removed else _all_leave(turn, memory.cause))
+    members = _members(turn, removed=removed)
+    turn.remember(lifecycle=memory.lifecycle.advance(members, turn.now))
 
 
 def _all_leave(turn: _Turn, cause: Cause) -> Mapping[str, Leaving]:
@@ -840,8 +834,7 @@ def _give_up(turn: _Turn) -> None:
         turn.effects.append(Released(len(turn.memory.leaving)))
     if turn.facts.remade:
         # Where nobody is left to go it is over, and nothing else may ask for another look.
-        removed = _follow_release(turn)
-        turn.remember(lifecycle=RELEASED.advance(_members(turn, removed=removed), turn.now))
+        _follow_release(turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -914,14 +907,13 @@ def _plan(turn: _Turn, *, mends: bool) -> Plan:
         later=pausing | _fresh(memory, facts) if mends else pausing,
         leaving=memory.leaving.keys(),
         nominated=memory.nominated,
-        # Only quotas ask for them: else nothing changes where pods are shown.
-        unbound=memory.unbound if facts.charged else (),
+        unbound=memory.unbound,
         replaced=facts.due.keys(),
     )
 
 
 def _restarts_whole(memory: GangMemory, facts: GangFacts) -> bool:
-    return memory.was_whole and facts.restarts_whole and facts.has_run
+    return memory.was_whole and facts.restarts_whole
 
 
 def _awaits_members(memory: GangMemory, facts: GangFacts) -> bool:
