@@ -71,8 +71,8 @@ class PodTrials:
         self._trigger = trigger
         self.background = Background()
         """Has to run: what it ends is not answered any more."""
-        self._under_way: dict[Key, asyncio.Task[None]] = {}
         self._askers: dict[Key, dict[str, Ask]] = {}
+        """Of the questions that are under way, by job."""
         self._refused: dict[Key, int] = {}
         """How often in a row."""
         store.dry_runs.made = True
@@ -90,10 +90,10 @@ class PodTrials:
                 self._tell(ask, known)
                 continue
             # Jobs of one template share a question; the answer is told to each of them.
-            self._askers.setdefault(ask.key, {})[ask.job.key] = ask
-            if ask.key not in self._under_way:
-                task = self._under_way[ask.key] = self.background.spawn(self._try(ask))
-                fresh.add(task)
+            if ask.key not in self._askers:
+                self._askers[ask.key] = {}
+                fresh.add(self.background.spawn(self._try(ask)))
+            self._askers[ask.key][ask.job.key] = ask
         if fresh:
             # Only for questions that begin now: a slow one has held up one cycle already, and its
             # answer triggers another.
@@ -107,7 +107,6 @@ class PodTrials:
         try:
             answer = replace(await self._answer(ask, now), under=under)
         finally:
-            del self._under_way[ask.key]
             askers = self._askers.pop(ask.key)
         if under != self._store.dry_runs.changes(ask.job.namespace):
             # The change may have removed the reason of a refusal.

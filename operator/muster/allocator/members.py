@@ -259,22 +259,17 @@ class JobMembers(_Kind):
         Running pods make room for no pods that the server would refuse. `moves`: the pods of the
         job itself go, so that all are created again.
         """
-        job, keys = self._store.jobs.get(key), self._keys.last(key)
-        if job is None or keys is None or not self._store.dry_runs.made:
+        job = self._store.jobs.get(key)
+        if job is None or not self._store.dry_runs.made:
             return True
         self._evicts[key] = now + TRIED_SECONDS, moves
-        since, whole = self._tried_since(job, now)
-        lacking, last = self._lacking(job), self._templates.last(key)
-        known = {} if last is None else last.answers
-        get, started = self._store.dry_runs.get, self._has_started(job)
-        needed = [(of, known.get(r.role)) for r, of in keys if whole or r.role in lacking]
-        tried = all(_is_good(get(of, now, it, since), started=started) for of, it in needed)
-        if tried:
+        # The dry runs for which its cycle asked are under way, or known by now.
+        self.asks.clear()
+        self._answers(job, self._version(job), now, may_ask=True)
+        if not self.asks:
             # Once pods go for it, a dry run that fails must not cost it their room.
             del self._evicts[key]
-        else:
-            self._answered[key] = -math.inf
-        return tried
+        return not self.asks
 
     def stamp(self, key: str, now: float, *, promised: bool) -> LookStamp | None:
         """Return what differs where anything has changed by which a job's gang is known.
@@ -336,7 +331,7 @@ class JobMembers(_Kind):
         job = self._store.jobs.get(key)
         if job is None:
             return None
-        of = Version((job.uid, job.generation), self._store.quotas.version, self._epoch)
+        of = self._version(job)
         lost, loses_at = self._lost(key, job, lambda: self._store.children.own_pods(job), now)
         refusal = self._store.jobs.refusal(job, now)
         started = self._has_started(job)
@@ -346,13 +341,15 @@ class JobMembers(_Kind):
             # No event of the job tells when the names are free.
             until = max(until, math.floor(now) + NAMES_CHECK_SECONDS)
         answers: Mapping[str, Answer] = {}
-        self._answered[key] = math.inf
         if self._store.dry_runs.made:
             answers = self._answers(job, of, now, may_ask=until <= now)
         # The number comes first: it differs most often, and a job takes long to compare.
         source = (self._store.jobs.revision(key), of, tuple(answers.values()), lost, job)
         read = self._read.made(key, source, lambda: self._of_job(job, of, lost, answers, now))
         return self._as_of_now(read, memory, now, loses_at, until)
+
+    def _version(self, job: Job) -> Version:
+        return Version((job.uid, job.generation), self._store.quotas.version, self._epoch)
 
     def _has_started(self, job: Job) -> bool:
         own = self._store.children.own_pods(job).values()
@@ -377,6 +374,7 @@ class JobMembers(_Kind):
         started, lacking = self._has_started(job), self._lacking(job)
         since, whole = self._tried_since(job, now)
         anew = since > -math.inf
+        self._answered[job.key] = math.inf
         known: Mapping[str, Answer] = {}
         if before is not None and before.of.spec == of.spec:
             known = before.answers
