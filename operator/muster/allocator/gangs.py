@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 
 from muster.allocator import assume, tracker
@@ -299,38 +300,26 @@ class Effects:
         metrics: CycleMetrics,
         wake: Callable[[float], None],
     ) -> None:
-        self._binder, self._metrics, self._wake = binder, metrics, wake
+        self._does: Mapping[type[Effect], Callable[..., None]] = {
+            tracker.Wake: wake,
+            tracker.Bind: binder.bind,
+            tracker.Stamp: binder.stamp,
+            tracker.Evict: binder.evict,
+            tracker.Mark: lambda pod, message, node, record: binder.mark(
+                pod, message, node, record=record
+            ),
+            tracker.Arrived: binder.record_arrivals,
+            tracker.Suspect: binder.record_suspect,
+            tracker.Warn: partial(log.warning, "%s"),
+            tracker.Started: metrics.gang_wait.observe,
+            tracker.Placed: metrics.placed,
+            tracker.Released: metrics.evictions.labels(RELEASE.reason).inc,
+        }
 
     def carry_out(self, key: str, kind: Members, effects: Iterable[Effect]) -> None:
         """Do all of it, in order. Writes go on in the background."""
         for effect in effects:
-            match effect:
-                case tracker.Wake(at):
-                    self._wake(at)
-                case tracker.Publish():
-                    kind.publish(key)
-                case tracker.Arrived(pods):
-                    self._binder.record_arrivals(key, pods)
-                case tracker.Suspect(sentence):
-                    self._binder.record_suspect(key, sentence)
-                case tracker.Bind(pod, node, had):
-                    self._binder.bind(pod, node, had)
-                case tracker.Stamp(pod, had):
-                    self._binder.stamp(pod, had)
-                case tracker.Evict(pod, cause):
-                    self._binder.evict(pod, cause)
-                case tracker.Mark(pod, message, kept, record):
-                    self._binder.mark(pod, message, kept, record=record)
-                case _:
-                    self._report(effect)
-
-    def _report(self, effect: Effect) -> None:
-        match effect:
-            case tracker.Warn(sentence):
-                log.warning("%s", sentence)
-            case tracker.Started(seconds):
-                self._metrics.gang_wait.observe(seconds)
-            case tracker.Placed(waited):
-                self._metrics.placed(waited)
-            case tracker.Released(count):
-                self._metrics.evictions.labels(RELEASE.reason).inc(count)
+            if isinstance(effect, tracker.Publish):
+                kind.publish(key)
+            else:
+                self._does[type(effect)](*effect)

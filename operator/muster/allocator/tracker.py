@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from muster.allocator.lifecycle import NEW, RELEASED, Lifecycle, Members, State
 from muster.allocator.verdict import (
@@ -326,18 +326,16 @@ class GangMemory:
         return self.input is not None and any(role.absent for role in self.input.roles)
 
 
-# What is to be done.
+# What is to be done: the fields are the arguments of what carries it out.
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
+class Wake(NamedTuple):
     """Run a cycle at that time at the latest."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(NamedTuple):
     """Send an existing pod to its node."""
 
     pod: PodView
@@ -346,24 +344,21 @@ class Bind:
     """With how many its gang was let in, for a process after this one; 0: that is known anyway."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """Write the same on a pod that has its node."""
 
     pod: PodView
     had: int
 
 
-@dataclass(frozen=True, slots=True)
-class Evict:
+class Evict(NamedTuple):
     """Evict or delete a pod."""
 
     pod: PodView
     cause: Cause
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """Write on a pod why it has no node."""
 
     pod: PodView
@@ -374,48 +369,43 @@ class Mark:
     """It is an event as well."""
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(NamedTuple):
     """Write where the gang stands, and let its pods be created as it is remembered now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(NamedTuple):
     """Record that pods have come to their nodes."""
 
+    gang: str
     pods: tuple[PodView, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(NamedTuple):
     """The gang is whole for the first time, after so many seconds."""
 
     waited: float
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """Pods were given nodes so many seconds after they were wanted."""
 
     waited: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(NamedTuple):
     """So many pods are evicted for nobody, as the gang begins anew."""
 
-    count: int
+    pods: int
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
+class Suspect(NamedTuple):
     """Say that a pod went elsewhere, as its node may be at fault."""
 
+    gang: str
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class Warn:
+class Warn(NamedTuple):
     """Say something in the log."""
 
     sentence: str
@@ -733,7 +723,7 @@ def _observe_presence(turn: _Turn) -> None:
     turn.remember(lifecycle=turn.memory.lifecycle.advance(members, turn.now))
     # Of many arrivals one sentence tells, so none before the last pod is there.
     if turn.memory.arrivals and not turn.memory.assumed:
-        turn.effects.append(Arrived(turn.memory.arrivals))
+        turn.effects.append(Arrived(facts.asks.key, turn.memory.arrivals))
         turn.remember(arrivals=())
     if turn.memory.was_whole and not turn.memory.started:
         turn.effects.append(Started(max(0.0, turn.now - facts.begins)))
@@ -1354,8 +1344,9 @@ def _assume(turn: _Turn, assignments: Mapping[str, Assumed]) -> bool:
     turn.effects.append(Placed(tuple(waited)))
     turn.effects += (
         Suspect(
+            facts.asks.key,
             f"members of several jobs have failed lately on node {node}: "
-            f"{count} pod(s) that had it go elsewhere"
+            f"{count} pod(s) that had it go elsewhere",
         )
         for node, count in avoided.items()
     )
