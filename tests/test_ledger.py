@@ -16,12 +16,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6434,
+    "allocator": 6428,
     "api": 3180,
     "cluster": 6472,
     "commands": 5656,
     "controller": 4346,
-    "dashboard": 614,
+    "dashboard": 612,
     "frameworks": 3016,
     "gang": 1566,
     "kube": 3602,

@@ -25,7 +25,7 @@ def test_what_a_gang_held_is_noted_when_it_goes():
     noted = Past()
     noted.saw(SEEN.snapshot)
     noted.catch_up()
-    assert (noted.after(0), noted.since, noted.behind) == ([], NOW, False)
+    assert (noted.after(0), noted.since) == ([], NOW)
     gone = at(sample_clusters.without(SEEN, CHURN).snapshot, 30)
     noted.saw(gone)
     noted.catch_up()

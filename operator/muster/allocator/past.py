@@ -40,11 +40,6 @@ class Past:
         """Take note of what a cycle saw, which costs it nothing."""
         self._saw.append(snapshot)
 
-    @property
-    def behind(self) -> bool:
-        """Whether something is to be worked in."""
-        return bool(self._saw)
-
     def catch_up(self) -> None:
         """Work in what was seen since."""
         while self._saw:

@@ -1092,9 +1092,8 @@ def _explain(turn: _Turn, *, barred: bool) -> None:
     """Say where the gang stands, if the scheduler is not the one to say it."""
     memory, facts = turn.memory, turn.facts
     rests = turn.now < memory.rests_until
-    if not facts.tasks:
-        if facts.unplaced is not None:
-            _publish(turn, facts.unplaced, FRESH_FOR)
+    if facts.unplaced is not None:
+        _publish(turn, facts.unplaced, FRESH_FOR)
     elif memory.released or (rests and barred and memory.cause.evicts):
         _publish(turn, released(facts.blank, facts.written, memory.cause), FRESH_FOR)
     elif rests and barred:

@@ -539,8 +539,6 @@ class Dashboard:
         past, failed = self._source.past, False
         while True:
             await asyncio.sleep(PAUSE)
-            if not past.behind:
-                continue
             try:
                 await asyncio.to_thread(past.catch_up)
             except Exception:
