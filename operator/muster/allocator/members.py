@@ -440,11 +440,8 @@ class JobMembers(_Kind):
         free: list[Replica] = []
         templates = gangs.templates(job, rules.priorities, limited=admission.limits_containers)
         for replica in job.replicas:
-            role, written, answer = (
-                replica.role,
-                templates[replica.type],
-                answers.get(replica.role),
-            )
+            role, written = replica.role, templates[replica.type]
+            answer = answers.get(role)
             if answer is None or not answer.stored:
                 whole = admission.admitted(written)
                 obstacle = obstacle or admission.obstacle(role, written, whole)
@@ -532,7 +529,7 @@ def job_facts(
         template = replace(template, tasks=tuple(charged))
     pods = jobpods.with_completed(job, framework, pods)
     failed = jobpods.unreplaced(job, framework, pods)
-    unreplaced = {role: len(places) for role, places in failed.items()} or {}
+    unreplaced = {role: len(places) for role, places in failed.items()}
     template = _without(template, frozenset().union(*failed.values()))
     here = template.tasks
     # By place: pods of an operator before this one lack labels of ours.

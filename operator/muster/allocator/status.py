@@ -53,8 +53,7 @@ class QueueStatus:
         self._kube, self._store, self._reserved = kube, store, reserved
         self.shares: Mapping[str, Share] = {}
         """Of the queues, a moment ago."""
-        self._latest: tuple[Snapshot, tuple[Decision, ...]] | None = None
-        self._queues: Sequence[QueueInput] = ()
+        self._latest: tuple[Snapshot, tuple[Decision, ...], Sequence[QueueInput]] | None = None
         self._usage: dict[str, Json] = {}
         self._work = WorkQueue(self._look, width=1)
 
@@ -66,7 +65,7 @@ class QueueStatus:
         usage: Mapping[str, Json],
     ) -> None:
         """Take note of a cycle, and of what is to be written of what queues used."""
-        self._latest, self._queues = (snapshot, decisions), queues
+        self._latest = snapshot, decisions, queues
         # It is given once a period: what could not be written in time is written later.
         self._usage |= usage
         self._work.add_after(ALL, PAUSE)
@@ -77,14 +76,15 @@ class QueueStatus:
 
     async def _look(self, _all: str) -> None:
         if self._latest is not None:
-            self.shares = found = await asyncio.to_thread(shares, *self._latest)
+            snapshot, decisions, queues = self._latest
+            self.shares = found = await asyncio.to_thread(shares, snapshot, decisions)
             # An implied queue has no object to write on.
-            tree = queuetree.settle(self._queues)
+            tree = queuetree.settle(queues)
             wanted = {
                 queue.name: status(found[queue.name])
                 | standing(queue, tree.get(queue.name))
                 | ({"usage": self._usage[queue.name]} if queue.name in self._usage else {})
-                for queue in self._queues
+                for queue in queues
                 if queue.name in found and queue.name in self._store.queues
             }
             await asyncio.gather(*(self._write(name, each) for name, each in wanted.items()))

@@ -456,6 +456,12 @@ class _Turn:
         if self.now < at:
             self.due = min(self.due, at)
 
+    def pausing(self, until: Iterable[tuple[str, float]]) -> frozenset[str]:
+        """Return the names whose times are not over; wake at each of these."""
+        left = {name: at for name, at in until if self.now < at}
+        self.wake(min(left.values(), default=math.inf))
+        return frozenset(left)
+
     def forget(self, places: Iterable[str]) -> None:
         """Give the room of these pods back."""
         gone = frozenset(places)
@@ -623,23 +629,19 @@ def _drop_void(turn: _Turn) -> None:
 
     The pod is not wanted any more, has done its work or was turned away, or its node is gone.
     """
-    assumed, facts = turn.memory.assumed, turn.facts
-    pods = ((place, facts.pods.get(place)) for place in assumed)
-    over = {
-        place
-        for place, pod in pods
-        if pod is not None
-        and (
-            pod.phase == "Succeeded"
-            # Not of its successor, which is placed while the rejected pod is still there.
-            or (jobpods.rejected(pod) and assumed[place].means(pod))
-            # Made after the one that was given the node, it may ask for more.
-            or (assumed[place].uid and not assumed[place].means(pod))
+    facts = turn.facts
+
+    def is_void(place: str, it: Assumed) -> bool:
+        if place not in facts.wanted or it.node in facts.lost:
+            return True
+        pod = facts.pods.get(place)
+        # A rejected pod is still there when its successor is placed. One that was made after the
+        # pod that was given the node may ask for more.
+        return pod is not None and (
+            pod.phase == "Succeeded" or (jobpods.rejected(pod) if it.means(pod) else bool(it.uid))
         )
-    }
-    lost = {place for place, it in assumed.items() if it.node in facts.lost}
-    unwanted = {place for place in assumed if place not in facts.wanted}
-    turn.forget(over | lost | unwanted)
+
+    turn.forget(place for place, it in turn.memory.assumed.items() if is_void(place, it))
 
 
 def _lapse(turn: _Turn) -> None:
@@ -882,13 +884,8 @@ def _bar(turn: _Turn, hold_until: float | None) -> bool:
 def _plan(turn: _Turn, *, mends: bool) -> Plan:
     """Return the plan for the pods of the gang; wake when a retry or a back-off ends."""
     memory, facts = turn.memory, turn.facts
-    for retry in memory.retries.values():
-        turn.wake(retry.until)
-    backing_off = {place for place, due in facts.due.items() if due > turn.now}
-    for place in backing_off:
-        turn.wake(facts.due[place])
-    retries = {place for place, retry in memory.retries.items() if retry.until > turn.now}
-    pausing = frozenset(retries | backing_off)
+    retries = ((place, retry.until) for place, retry in memory.retries.items())
+    pausing = turn.pausing(retries) | turn.pausing(facts.due.items())
     if _awaits_members(memory, facts):
         pausing |= facts.wanted
     return Plan(
@@ -910,15 +907,6 @@ def _awaits_members(memory: GangMemory, facts: GangFacts) -> bool:
     if memory.lifecycle.missing_since is None or not _restarts_whole(memory, facts):
         return False
     return awaits_members(facts.pods.values(), len(facts.wanted), _least(memory, facts))
-
-
-def _avoided(turn: _Turn) -> frozenset[str]:
-    """Return the nodes that rejected a pod of the gang lately, and forget the others."""
-    left = {node: until for node, until in turn.memory.avoided.items() if until > turn.now}
-    for until in left.values():
-        turn.wake(until)
-    turn.remember(avoided=left)
-    return frozenset(left)
 
 
 def _fresh(memory: GangMemory, facts: GangFacts) -> frozenset[str]:
@@ -957,6 +945,8 @@ def _input(turn: _Turn, hold_until: float | None, *, barred: bool) -> GangInput:
     roles, pending = tasks.roles(facts.tasks, facts.pods, _plan(turn, mends=mends))
     turn.wake(memory.misled_until)
     turn.wake(memory.unevictable_until)
+    avoided = turn.pausing(memory.avoided.items())
+    turn.remember(avoided=_only(memory.avoided, avoided))
     # What it has grown by has no claim on room: it is let in as any gang is.
     admitted = _is_admitted(memory, facts) and (growth == 0 or mends)
     refusal = facts.asks.refusal
@@ -986,7 +976,7 @@ def _input(turn: _Turn, hold_until: float | None, *, barred: bool) -> GangInput:
         owed=memory.owed,
         told=memory.told,
         misled=turn.now < memory.misled_until,
-        shuns=(_NONE if hold_until is None else facts.suspects) | _avoided(turn),
+        shuns=(_NONE if hold_until is None else facts.suspects) | avoided,
     )
 
 
@@ -1031,9 +1021,7 @@ def _bind(turn: _Turn) -> None:
     memory, pods = turn.memory, turn.facts.pods
     had, sent = _told_had(turn), []
     for place, it in memory.assumed.items():
-        pod = pods.get(place)
-        if place in turn.facts.foreign:
-            continue
+        pod = None if place in turn.facts.foreign else pods.get(place)
         if pod is not None and is_to_be_placed(pod) and pod.uid not in memory.binding:
             sent.append(pod.uid)
             turn.effects.append(Bind(pod, it.node, had))
@@ -1371,9 +1359,8 @@ def _mark(turn: _Turn, outcome: Outcome) -> None:
             not is_to_be_placed(pod)
             or pod.uid in memory.binding
             or memory.marked.get(pod.uid) == mark
+            or place in facts.foreign
         ):
-            continue
-        if place in facts.foreign:
             continue
         fresh[pod.uid] = mark
         # A process before this one may have written the same: marks are not remembered beyond it.
