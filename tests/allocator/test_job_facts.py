@@ -10,7 +10,7 @@ import pytest
 from muster import gang
 from muster.allocator import members, tracker
 from muster.allocator.members import GangSettings, Template
-from muster.allocator.tracker import Assumed, Leaving, Retry, Wake
+from muster.allocator.tracker import Assumed, Leaving, Retry
 from muster.allocator.verdict import RELEASE
 from muster.api.model import RunPolicy
 from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
@@ -541,7 +541,7 @@ class TestFailedMembers:
         (role,) = (role for role in step.memory.input.roles if role.role == "worker")
         assert (role.waiting, role.returning, role.previous) == ((), (1,), {1: "n2"})
         assert step.memory.input.hold_until == 20.0 + tracker.PATIENCE
-        assert Wake(20.0) in step.effects
+        assert step.wake == 20.0
         after = tracker.step(step.memory, facts, 20.0).memory.input
         (role,) = (role for role in after.roles if role.role == "worker")
         assert (role.waiting, role.returning, after.hold_until) == ((1,), (), 140.0)

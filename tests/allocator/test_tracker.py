@@ -17,7 +17,6 @@ from muster.allocator.tracker import (
     Outcome,
     Placed,
     Publish,
-    Wake,
 )
 from muster.allocator.verdict import Cause
 from muster.api.reasons import DeletionReason
@@ -209,7 +208,7 @@ def test_other_peoples_pods_are_waited_for_before_it_is_said_why():
     facts = facts_of(pod("a"), remade=False)
     memory = started(facts, 10.0)
     step = tracker.accepted(memory, facts, Outcome(WAITS), 10.0)
-    assert (step.memory, step.effects) == (memory, (Wake(10.0 + tracker.GATHERING),))
+    assert (step.memory, step.effects, step.wake) == (memory, (), 10.0 + tracker.GATHERING)
     later = tracker.accepted(memory, facts, Outcome(WAITS), 10.0 + tracker.GATHERING)
     assert later.memory.verdict.reason == "NotEnoughResources"
 
@@ -220,7 +219,7 @@ def test_other_numbers_for_the_same_reason_are_published_later():
     memory = tracker.accepted(started(facts), facts, Outcome(WAITS), 10.0).memory
     other = Outcome(replace(WAITS, message="less room"))
     soon = tracker.accepted(memory, facts, other, 10.5, 3.0)
-    assert (soon.memory.verdict, soon.effects) == (memory.verdict, (Wake(13.0),))
+    assert (soon.memory.verdict, soon.effects, soon.wake) == (memory.verdict, (), 13.0)
     assert tracker.accepted(memory, facts, other, 13.0, 3.0).memory.verdict.message == "less room"
     news = Outcome(replace(WAITS, reason="Fragmented"))
     assert tracker.accepted(memory, facts, news, 10.5, 3.0).memory.verdict.reason == "Fragmented"
@@ -237,7 +236,7 @@ def test_evicting_for_a_gang_waits_until_it_is_written(remade, written):
     reserved = Outcome(replace(WAITS, state="Reserved"), nominations={"a": "n1"})
     step, done = tracker.announced(started(facts), facts, reserved, 5.0)
     assert not done
-    assert Wake(5.0 + tracker.ANNOUNCING) in step.effects
+    assert step.wake == 5.0 + tracker.ANNOUNCING
     assert Publish() in step.effects
     assert tracker.announced(step.memory, replace(facts, **written), reserved, 5.1)[1]
     assert not tracker.announced(step.memory, facts, reserved, 4.9 + tracker.ANNOUNCING)[1]

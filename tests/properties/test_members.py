@@ -18,7 +18,7 @@ from muster.allocator import assume, tracker
 from muster.allocator.gangs import GangTracker
 from muster.allocator.members import GangSettings, JobMembers
 from muster.allocator.pending import PendingPods
-from muster.allocator.tracker import REPEAT, Bind, Departure, Evict, Wake
+from muster.allocator.tracker import REPEAT, Bind, Departure, Evict
 from muster.allocator.verdict import Cause
 from muster.api import edge
 from muster.api.reasons import DeletionReason, GangPhase, Reason
@@ -116,7 +116,7 @@ class Process:
 
     def look(self, rules):
         """Run a cycle up to where it decides."""
-        self.effects.all = [it for it in self.effects.all if not isinstance(it, Wake)]
+        self.effects.wakes.clear()
         found = evaluated(self.gangs, rules, self.clock.now)
         self.input, self.seen = (found[0] if found else None), self.store.columns.changes
 
@@ -138,7 +138,7 @@ class Process:
     @property
     def due(self):
         """When the next cycle is due by time alone."""
-        return min((wake.at for wake in self.effects.of(Wake)), default=math.inf)
+        return min(self.effects.wakes, default=math.inf)
 
 
 class Story(Shown):
@@ -555,10 +555,10 @@ class Story(Shown):
         if memory is None:
             return
         assert remembered(memory) == remembered(other), differing(memory, other)
-        assert effects_of(product) == effects_of(oracle)
+        assert product.effects.all == oracle.effects.all
         self.check_effects(product.effects)
         for it in self.both:
-            it.effects.all = it.effects.of(Wake)
+            it.effects.all.clear()
         if not looked:
             return
         assert product.members.asks.keys() == oracle.members.asks.keys()
@@ -675,11 +675,6 @@ REMEMBERED = [f.name for f in fields(tracker.GangMemory) if f.name not in NOT_CO
 def remembered(memory):
     """Return what is remembered that somebody decides or writes by."""
     return {name: getattr(memory, name) for name in REMEMBERED}
-
-
-def effects_of(process):
-    """Return what was to be done."""
-    return [it for it in process.effects.all if not isinstance(it, Wake)]
 
 
 FRESH = {"minimum": None, "timeout": None, "expired": "keep", "tried": False, "come": -1}

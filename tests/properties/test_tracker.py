@@ -20,7 +20,6 @@ from muster.allocator.tracker import (
     GangFacts,
     Outcome,
     Stamp,
-    Wake,
 )
 from muster.allocator.verdict import HOLD_EXPIRED, RELEASE, Cause
 from muster.api.reasons import DeletionReason
@@ -152,7 +151,7 @@ class Gang:
         again = tracker.step(step.memory, facts, self.now)
         assert again.memory is step.memory
         assert again.memory.input is step.memory.input
-        assert all(isinstance(effect, Wake) for effect in again.effects)
+        assert not again.effects
         self.seen = facts
         self.check(step, facts, before)
         self.carry_out(step)

@@ -9,7 +9,6 @@ the facts that `members` reads, and `Effects` carries out the result.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -91,8 +90,7 @@ class GangTracker:
         """
         memory = self._memories.get(key)
         if memory is not None and self._still(key, kind, now):
-            if memory.due < math.inf:
-                self._effects.carry_out(key, kind, (tracker.Wake(memory.due),))
+            self._effects.wake(memory.due)
             return memory.input
         return self.attempt(key, self._look, now, else_=None)
 
@@ -175,6 +173,7 @@ class GangTracker:
     def take(self, key: str, step: Step) -> None:
         """Remember what a step says, and do what it wants done."""
         self.remember(key, step.memory)
+        self._effects.wake(step.wake)
         if step.effects:
             self._effects.carry_out(key, self._kind_of[key], step.effects)
 
@@ -300,8 +299,8 @@ class Effects:
         metrics: CycleMetrics,
         wake: Callable[[float], None],
     ) -> None:
+        self.wake = wake
         self._does: Mapping[type[Effect], Callable[..., None]] = {
-            tracker.Wake: wake,
             tracker.Bind: binder.bind,
             tracker.Stamp: binder.stamp,
             tracker.Evict: binder.evict,

@@ -329,12 +329,6 @@ class GangMemory:
 # What is to be done: the fields are the arguments of what carries it out.
 
 
-class Wake(NamedTuple):
-    """Run a cycle at that time at the latest."""
-
-    at: float
-
-
 class Bind(NamedTuple):
     """Send an existing pod to its node."""
 
@@ -412,18 +406,7 @@ class Warn(NamedTuple):
 
 
 Effect = (
-    Wake
-    | Bind
-    | Stamp
-    | Evict
-    | Mark
-    | Publish
-    | Arrived
-    | Started
-    | Placed
-    | Released
-    | Suspect
-    | Warn
+    Bind | Stamp | Evict | Mark | Publish | Arrived | Started | Placed | Released | Suspect | Warn
 )
 
 
@@ -433,6 +416,8 @@ class Step:
 
     memory: GangMemory
     effects: tuple[Effect, ...] = ()
+    wake: float = math.inf
+    """When a cycle runs at the latest."""
 
 
 @dataclass(slots=True)
@@ -470,8 +455,7 @@ class _Turn:
             self.remember(assumed=kept)
 
     def end(self) -> Step:
-        wakes = (Wake(self.due),) if self.due < math.inf else ()
-        return Step(self.memory, (*self.effects, *wakes))
+        return Step(self.memory, tuple(self.effects), self.due)
 
 
 def begin(facts: GangFacts) -> GangMemory:
@@ -514,8 +498,7 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
     If nothing has changed and no time is up, that costs two comparisons.
     """
     if facts is memory.facts and now < memory.due:
-        wakes = (Wake(memory.due),) if memory.due < math.inf else ()
-        return Step(memory, wakes)
+        return Step(memory, wake=memory.due)
     turn = _Turn(memory, facts, now)
     turn.wake(facts.changes_at)
     # The order matters: room that has lost its sense is given back before it is judged who is

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A gang as the allocator follows it, on a store that is shown objects and a clock that stands."""
 
+import math
 from dataclasses import replace
 
 from muster import frameworks, gang
 from muster.allocator import tracker
 from muster.allocator.gangs import GangTracker
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
-from muster.allocator.tracker import Assumed, Wake
+from muster.allocator.tracker import Assumed
 from muster.cluster.gangs import GangRules
 from muster.controller import reconcile
 from muster.controller.model import Context
@@ -37,7 +38,11 @@ class Recorded:
 
     def __init__(self):
         """Begin with nothing."""
-        self.all = []
+        self.all, self.wakes = [], []
+
+    def wake(self, at):
+        """Remember when a cycle is wanted, if ever."""
+        self.wakes += [at] if at < math.inf else []
 
     def carry_out(self, _key, _kind, effects):
         """Remember these."""
@@ -123,17 +128,17 @@ class Following:
     @property
     def wakes(self):
         """When cycles are wanted, since the last look."""
-        return sorted({wake.at for wake in self.effects.of(Wake)})
+        return sorted(set(self.effects.wakes))
 
     def look(self, seconds=0.0):
         """Let time pass and return the gang that the next cycle sees."""
         self.now += seconds
-        self.effects.all.clear()
+        self.effects.all, self.effects.wakes = [], []
         found = evaluated(self.gangs, self.settings, self.now)
-        said = list(self.effects.all)
+        said, wakes = list(self.effects.all), list(self.effects.wakes)
         # Once more, so that whatever happens next happens to a gang that is passed over.
         evaluated(self.gangs, self.settings, self.now)
-        self.effects.all = said
+        self.effects.all, self.effects.wakes = said, wakes
         return found[0] if found else None
 
     def set(self, **changes):
