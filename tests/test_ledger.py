@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6395,
+    "allocator": 6390,
     "api": 3180,
     "cluster": 6472,
     "commands": 5656,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2242,
     "scheduler": 10628,
     "store": 3231,
-    "tests": 69534,
+    "tests": 69535,
     "tools": 3535,
 }
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from muster.allocator import tracker
-from muster.allocator.tracker import NOT_NOW, PATIENCE, Arrived, Bind, Departure, Evict, Publish
+from muster.allocator.tracker import NOT_NOW, PATIENCE, Arrived, Bind, Departure, Evict
 from muster.allocator.verdict import RECORDED, Cause
 from muster.api import edge
 from muster.api.reasons import DeletionReason, Reason
@@ -892,12 +892,13 @@ class TestEvicted:
         """It waits for the status that says so, but not for ever: who comes after this process
         must know why the gang is half.
         """
-        s = busy()
+        s, published = busy(), []
+        s.following.members.publish = published.append
         s.following.give_back([W0, W1, W2], Departure(CAUSE, s.now + 1))
         assert s.wakes == [s.now + tracker.ANNOUNCING]
-        assert s.following.effects.of(Publish) == []
+        assert published == []
         s.look()
-        assert s.following.effects.of(Publish) == [Publish()]
+        assert published == [KEY]
         assert s.memory.verdict.state == "Released"
         status = {"gang": {"state": written, "reason": "Preempted", "scheduler": "muster"}}
         s.put({**s.document, "status": status})

@@ -16,7 +16,6 @@ from muster.allocator.tracker import (
     Mark,
     Outcome,
     Placed,
-    Publish,
 )
 from muster.allocator.verdict import Cause
 from muster.api.reasons import DeletionReason
@@ -79,7 +78,7 @@ def test_a_decision_is_carried_out(remade):
         Bind(facts.pods["b"], "n2", 0 if remade else 2),
     ]
     assert Placed((5.0, 5.0)) in step.effects
-    assert Publish() in step.effects
+    assert step.publish
     after = tracker.step(step.memory, facts, 5.0)
     assert not [e for e in after.effects if isinstance(e, Bind)]
 
@@ -237,7 +236,7 @@ def test_evicting_for_a_gang_waits_until_it_is_written(remade, written):
     step, done = tracker.announced(started(facts), facts, reserved, 5.0)
     assert not done
     assert step.wake == 5.0 + tracker.ANNOUNCING
-    assert Publish() in step.effects
+    assert step.publish
     assert tracker.announced(step.memory, replace(facts, **written), reserved, 5.1)[1]
     assert not tracker.announced(step.memory, facts, reserved, 4.9 + tracker.ANNOUNCING)[1]
     assert tracker.announced(step.memory, facts, reserved, 5.0 + tracker.ANNOUNCING)[1]

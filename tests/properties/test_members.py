@@ -100,7 +100,8 @@ class Process:
 
     def start(self):
         """Begin to follow, as a process that has just been started."""
-        self.effects, self.members = Recorded(), JobMembers(self.store)
+        self.effects = Recorded()
+        self.members = JobMembers(self.store, self.effects.all.append)
         self.gangs = self.tracker(self.store.columns, (self.members,), self.effects)
         self.store.arrived = self.arrived
 

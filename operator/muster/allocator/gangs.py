@@ -174,8 +174,9 @@ class GangTracker:
         """Remember what a step says, and do what it wants done."""
         self.remember(key, step.memory)
         self._effects.wake(step.wake)
-        if step.effects:
-            self._effects.carry_out(key, self._kind_of[key], step.effects)
+        if step.publish:
+            self._kind_of[key].publish(key)
+        self._effects.carry_out(step.effects)
 
     def remember(
         self, key: str, memory: GangMemory, places: Collection[str] | None = None
@@ -315,10 +316,7 @@ class Effects:
             tracker.Released: metrics.evictions.labels(RELEASE.reason).inc,
         }
 
-    def carry_out(self, key: str, kind: Members, effects: Iterable[Effect]) -> None:
+    def carry_out(self, effects: Iterable[Effect]) -> None:
         """Do all of it, in order. Writes go on in the background."""
         for effect in effects:
-            if isinstance(effect, tracker.Publish):
-                kind.publish(key)
-            else:
-                self._does[type(effect)](*effect)
+            self._does[type(effect)](*effect)

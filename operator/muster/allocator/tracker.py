@@ -363,10 +363,6 @@ class Mark(NamedTuple):
     """It is an event as well."""
 
 
-class Publish(NamedTuple):
-    """Write where the gang stands, and let its pods be created as it is remembered now."""
-
-
 class Arrived(NamedTuple):
     """Record that pods have come to their nodes."""
 
@@ -405,9 +401,7 @@ class Warn(NamedTuple):
     sentence: str
 
 
-Effect = (
-    Bind | Stamp | Evict | Mark | Publish | Arrived | Started | Placed | Released | Suspect | Warn
-)
+Effect = Bind | Stamp | Evict | Mark | Arrived | Started | Placed | Released | Suspect | Warn
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,6 +412,8 @@ class Step:
     effects: tuple[Effect, ...] = ()
     wake: float = math.inf
     """When a cycle runs at the latest."""
+    publish: bool = False
+    """Write where the gang stands, and let its pods be created as it is remembered now."""
 
 
 @dataclass(slots=True)
@@ -429,6 +425,7 @@ class _Turn:
     now: float
     effects: list[Effect] = field(default_factory=list)
     due: float = math.inf
+    publish: bool = False
 
     def remember(self, **changes: Any) -> None:
         """Change what is remembered; what is equal stays the same object."""
@@ -455,7 +452,7 @@ class _Turn:
             self.remember(assumed=kept)
 
     def end(self) -> Step:
-        return Step(self.memory, tuple(self.effects), self.due)
+        return Step(self.memory, tuple(self.effects), self.due, self.publish)
 
 
 def begin(facts: GangFacts) -> GangMemory:
@@ -1072,7 +1069,7 @@ def _explain(turn: _Turn, *, barred: bool) -> None:
         _publish(turn, waits(facts.blank, reason, facts.lapse), FRESH_FOR)
     if not facts.free <= turn.memory.unbound:
         turn.remember(unbound=turn.memory.unbound | facts.free)
-        turn.effects.append(Publish())
+        turn.publish = True
 
 
 def _publish(turn: _Turn, verdict: Verdict, pace: float) -> None:
@@ -1088,7 +1085,7 @@ def _publish(turn: _Turn, verdict: Verdict, pace: float) -> None:
         turn.wake(math.ceil(due))
         return
     turn.remember(verdict=verdict, published_at=turn.now)
-    turn.effects.append(Publish())
+    turn.publish = True
 
 
 def unreadable(memory: GangMemory, blank: Verdict, sentence: str, now: float) -> Step:
@@ -1100,7 +1097,7 @@ def unreadable(memory: GangMemory, blank: Verdict, sentence: str, now: float) ->
     verdict = dated(verdict, memory.verdict, now)
     if verdict == memory.verdict:
         return Step(memory)
-    return Step(replace(memory, verdict=verdict, published_at=now), (Publish(),))
+    return Step(replace(memory, verdict=verdict, published_at=now), publish=True)
 
 
 # What happens.
@@ -1179,7 +1176,7 @@ def not_evicted(memory: GangMemory, place: str, uid: str, now: float) -> GangMem
 def shows(memory: GangMemory, places: Iterable[str]) -> Step:
     """Let pods be created without a node."""
     unbound = memory.unbound.union(places)
-    return Step(replace(memory, due=0.0, unbound=unbound), (Publish(),))
+    return Step(replace(memory, due=0.0, unbound=unbound), publish=True)
 
 
 def _without(entries: Mapping[str, _T], name: str) -> Mapping[str, _T]:
@@ -1320,7 +1317,7 @@ def _assume(turn: _Turn, assignments: Mapping[str, Assumed]) -> bool:
         )
         for node, count in avoided.items()
     )
-    turn.effects.append(Publish())
+    turn.publish = True
     # Not left to the next step: pods that exist would wait for another cycle.
     _bind(turn)
     return True

@@ -44,7 +44,7 @@ class Recorded:
         """Remember when a cycle is wanted, if ever."""
         self.wakes += [at] if at < math.inf else []
 
-    def carry_out(self, _key, _kind, effects):
+    def carry_out(self, effects):
         """Remember these."""
         self.all += effects
 
