@@ -333,10 +333,9 @@ class JobMembers(_Kind):
             return None
         of = self._version(job)
         lost, loses_at = self._lost(key, job, lambda: self._store.children.own_pods(job), now)
-        refusal = self._store.jobs.refusal(job, now)
-        started = self._has_started(job)
-        blocks = refusal is not None and refusal.blocks_pods(started=started)
-        until = refusal.until if refusal is not None and blocks else 0.0
+        refusal, until = self._store.jobs.refusal(job, now), 0.0
+        if refusal is not None and refusal.blocks_pods(started=self._has_started(job)):
+            until = refusal.until
         if self._names_in_use(job):
             # No event of the job tells when the names are free.
             until = max(until, math.floor(now) + NAMES_CHECK_SECONDS)

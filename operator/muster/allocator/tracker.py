@@ -698,9 +698,8 @@ def _observe_presence(turn: _Turn) -> None:
     if turn.memory.released:
         _follow_release(turn)
     turn.remember(kept=_kept(turn.memory, facts))
-    turn.remember(had=_had(turn.memory, facts))
-    if turn.memory.had is None:
-        turn.remember(kept=None)
+    had = _had(turn.memory, facts)
+    turn.remember(had=had, kept=None if had is None else turn.memory.kept)
     members = _members(turn)
     turn.remember(lifecycle=turn.memory.lifecycle.advance(members, turn.now))
     # Of many arrivals one sentence tells, so none before the last pod is there.
@@ -1362,19 +1361,16 @@ def announced(
     gang the room is for, and would give it to the next one in the queue. Nothing is written about
     tasks beyond the minimum; the next operator decides about them again.
     """
-    turn = _Turn(memory, facts, now)
-    reserved = GangPhase.RESERVED
-    if outcome.verdict.state != reserved:
-        return turn.end(), True
+    turn, reserved = _Turn(memory, facts, now), GangPhase.RESERVED
     seen = facts.owed
     if not facts.remade:
         pods = (facts.pods.get(place) for place in outcome.nominations)
         seen = all(pod is None or pod.nominated or not is_to_be_placed(pod) for pod in pods)
-    if _is_written(turn, reserved, seen=seen):
-        return turn.end(), True
-    _publish(turn, outcome.verdict, pace)
-    _mark(turn, outcome)
-    return turn.end(), False
+    done = outcome.verdict.state != reserved or _is_written(turn, reserved, seen=seen)
+    if not done:
+        _publish(turn, outcome.verdict, pace)
+        _mark(turn, outcome)
+    return turn.end(), done
 
 
 def giving_back(
@@ -1387,8 +1383,7 @@ def giving_back(
     """Let go of the pods on these places; of the gang as a whole if nothing would be left."""
     turn = _Turn(memory, facts, now)
     pods = facts.pods
-    held = {place for place, pod in pods.items() if pod.node and not pod.terminal}
-    staying = held - facts.foreign
+    staying = {place for place, pod in pods.items() if has_node(pod)} - facts.foreign
     # One by one they would be made again one by one, each with a claim on its old node.
     if staying <= going | memory.leaving.keys():
         _release(turn, departure)
