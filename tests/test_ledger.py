@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6384,
+    "allocator": 6374,
     "api": 3180,
     "cluster": 6472,
     "commands": 5656,

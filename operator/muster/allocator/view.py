@@ -430,9 +430,7 @@ def decided(
     """Return what was decided on a gang; of others, what is of these namespaces."""
     found = []
     for entry in entries:
-        said = dict(entry["verdict"])
-        said |= {key: discreet(said[key]) for key in _TOLD if key in said}
-        said["blocked_by"] = list(dict.fromkeys(map(discreet, said.get("blocked_by", ()))))
+        said = _gang_for({"blocked_by": [], **entry["verdict"]}, discreet)
         own: Json = {
             part: [each for each in entry[part] if namespace_of(each["gang"]) in visible]
             for part in ("evictions", "moves")
@@ -555,29 +553,21 @@ def _gang_for(document: Json, discreet: Callable[[str], str]) -> Json:
 
 
 _TOLD: Final = ("message", "summary")
-_LISTED: Final = ("behind", "helps")
-Names = Mapping[str, Sequence[str]]
-"""Keys of gangs, by namespace."""
+_LISTED: Final = ("behind", "blocked_by", "helps")
 
 
 def discretion(view: View, visible: Collection[str]) -> Callable[[str], str]:
     """Return what takes the names of gangs of all other namespaces from a sentence."""
-    strangers = hidden(view, visible)
-    return lambda text: unnamed(without(text, strangers), visible.__contains__)
-
-
-def hidden(view: View, visible: Collection[str]) -> Names:
-    """Return the gangs of other namespaces, those first in whose keys others may be."""
-    found: dict[str, list[str]] = {}
+    strangers: dict[str, list[str]] = {}
+    # Those first in whose keys others may be.
     for key in sorted(view["gangs"], key=len, reverse=True):
         if namespace_of(key) not in visible:
-            found.setdefault(namespace_of(key), []).append(key)
-    return found
+            strangers.setdefault(namespace_of(key), []).append(key)
 
+    def discreet(text: str) -> str:
+        for namespace in set(_NAMESPACE.findall(text)):
+            for key in strangers.get(namespace, ()):
+                text = text.replace(key, SOMEBODY).replace(key.replace("/", " ", 1), SOMEBODY)
+        return unnamed(text, visible.__contains__)
 
-def without(text: str, strangers: Names) -> str:
-    """Return a sentence without the names of these gangs."""
-    for namespace in set(_NAMESPACE.findall(text)):
-        for key in strangers.get(namespace, ()):
-            text = text.replace(key, SOMEBODY).replace(key.replace("/", " ", 1), SOMEBODY)
-    return text
+    return discreet
