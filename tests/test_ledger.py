@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6374,
+    "allocator": 6394,
     "api": 3180,
     "cluster": 6472,
     "commands": 5656,
@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3602,
     "local": 3289,
     "muster": 1152,
-    "runtime": 2242,
+    "runtime": 2249,
     "scheduler": 10628,
     "store": 3231,
-    "tests": 69535,
+    "tests": 69578,
     "tools": 3535,
 }
 

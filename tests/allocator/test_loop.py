@@ -646,14 +646,14 @@ async def test_nothing_that_the_loop_began_outlives_it():
 class Stumbling:
     """An API server that can be asked nothing for once: the file of a token is away, say."""
 
-    def __init__(self):
+    def __init__(self, fails=1):
         """Begin with nothing."""
-        self.bindings, self.again = 0, asyncio.Event()
+        self.bindings, self.again, self.fails = 0, asyncio.Event(), fails
 
     async def create(self, path, *_args, **_more):
-        """Bind, but for the first time."""
+        """Bind, but for the first times."""
         self.bindings += path.endswith("/binding")
-        if self.bindings == 1:
+        if 0 < self.bindings <= self.fails:
             raise OSError("no token")
         if self.bindings:
             self.again.set()
@@ -669,6 +669,20 @@ async def test_a_binding_that_ends_of_what_nobody_expected_is_tried_again(caplog
     gc.collect()
     assert "never retrieved" not in caplog.text
     assert "no token" in caplog.text
+
+
+async def test_pods_are_bound_without_their_pause_once_the_server_accepts_bindings(monkeypatch):
+    """They would wait for a minute after the permission was granted again."""
+    monkeypatch.setattr(tracker, "RETRIES", Backoff(300.0, 300.0))
+    server = Stumbling(fails=2)
+    async with running(Looping(server, {"n1": {"cpu": "4"}})) as made, asyncio.timeout(PATIENCE):
+        made.put(_pod_of_muster("alone"))
+        while server.bindings < 2:  # noqa: ASYNC110 -- writes tell nobody
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert server.bindings == 2
+        made.loop.retry()
+        await server.again.wait()
 
 
 async def test_gang_that_is_held_back_after_a_change_is_placed_without_another_change(monkeypatch):

@@ -16,6 +16,7 @@ from muster.allocator.tracker import (
     Mark,
     Outcome,
     Placed,
+    Retry,
 )
 from muster.allocator.verdict import Cause
 from muster.api.reasons import DeletionReason
@@ -111,6 +112,15 @@ def test_half_of_a_gang_is_given_back(remade):
     assert not tracker.step(waits, gated, 1.0).memory.assumed
     sent = replace(waits, binding=frozenset({"uid-a"}))
     assert tracker.step(sent, facts, 1.0).memory.nodes == {"a": "n1"}
+
+
+def test_pauses_end_when_writes_succeed_again():
+    """A pod that was evicted for another gang waits until that has started."""
+    retries = {"a": Retry(5, 9.0), "b": Retry(0, 9.0), "c": Retry(1, 2.0)}
+    memory = replace(tracker.begin(facts_of(pod("a"))), retries=retries, due=9.0)
+    after = tracker.retried(memory, 3.0)
+    assert (after.due, after.retries) == (0.0, {**retries, "a": Retry(5, 3.0)})
+    assert tracker.retried(after, 3.0) is after
 
 
 @KINDS

@@ -322,6 +322,25 @@ async def test_what_is_lost_is_asked_for_when_something_is_refused(monkeypatch):
     running.cancel()
 
 
+async def test_jobs_are_retried_though_a_permission_was_missing_for_moments(monkeypatch):
+    """What it allows may have been refused to jobs meanwhile."""
+    monkeypatch.setattr(permissions, "PAUSE", 0.01)
+    create, changed = Access("pods", "team", "create"), asyncio.Event()
+    reviews = [(create,)]
+
+    async def missing(*_asked: object) -> tuple[Access, ...]:
+        return reviews.pop() if reviews else ()
+
+    monkeypatch.setattr(access, "missing", missing)
+    losses = permissions.Losses(None, (create,), "embedded", changed.set)
+    running = asyncio.create_task(losses.run())
+    losses.doubt(CANNOT.format("create", "pods"))
+    async with asyncio.timeout(10):
+        await changed.wait()
+    assert losses.problem == ""
+    running.cancel()
+
+
 def test_of_many_namespaces_all_are_asked_for_first() -> None:
     """What is granted everywhere is not asked for in each of them."""
     asked: list[tuple[str, str]] = []

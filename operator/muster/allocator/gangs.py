@@ -235,6 +235,11 @@ class GangTracker:
             key, place, memory = found
             self.remember(key, tracker.not_bound(memory, place, pod.uid, now), (place,))
 
+    def retry(self, now: float) -> None:
+        """Let pods that could not be sent to their nodes, or stay there, be placed at once."""
+        for key, memory in list(self):
+            self.remember(key, tracker.retried(memory, now), ())
+
     def not_evicted(self, pod: PodView, now: float) -> None:
         """Record that the API server refuses to evict a pod."""
         found = self._find(pod)

@@ -140,6 +140,11 @@ class Loop:
         self._news = True
         self._changed.set()
 
+    def retry(self) -> None:
+        """Place pods at once that pause: the API server accepts writes again."""
+        self.gangs.retry(clock.now())
+        self.trigger()
+
     def placements(self, job: Job) -> Mapping[str, str]:
         """Return pod name -> node ("" = unbound) for the pods that may be created now."""
         memory = self._memory(job)

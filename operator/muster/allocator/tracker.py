@@ -1159,6 +1159,16 @@ def not_bound(memory: GangMemory, place: str, uid: str, now: float) -> GangMemor
     )
 
 
+def retried(memory: GangMemory, now: float) -> GangMemory:
+    """End the pauses of pods that could not stay on or go to their nodes."""
+    # A count of 0 is a pod that was evicted for another gang, which is not to be disturbed.
+    pausing = {p: it for p, it in memory.retries.items() if it.count and it.until > now}
+    if not pausing:
+        return memory
+    ended = {place: replace(it, until=now) for place, it in pausing.items()}
+    return replace(memory, due=0.0, retries={**memory.retries, **ended})
+
+
 def not_evicted(memory: GangMemory, place: str, uid: str, now: float) -> GangMemory:
     """Record that the API server refused to evict a pod. A release of the gang ends."""
     it, until = memory.leaving.get(place), max(memory.unevictable_until, now + UNEVICTABLE_SECONDS)

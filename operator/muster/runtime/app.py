@@ -93,7 +93,7 @@ class Operator:
             failed=self.metrics.failed_pass,
             took=self.metrics.pass_seconds.observe,
         )
-        connection.recovered = self.queue.hurry
+        connection.recovered = partial(self._retry, self.queue.hurry)
         self.store = Store(
             self.backend,
             self.frameworks,
@@ -158,7 +158,8 @@ class Operator:
         name = self.lock_namespace, settings.leader_election_id
         lease = name if settings.leader_elect else None
         self.needed = permissions.needed(self.backend, self.frameworks, settings.namespaces, lease)
-        self.losses = Losses(connection, self.needed, self.overlay, self.store.jobs.enqueue_all)
+        retry = partial(self._retry, self.store.jobs.enqueue_all)
+        self.losses = Losses(connection, self.needed, self.overlay, retry)
         self.metrics.missing_permissions.set_function(lambda: len(self.losses.missing))
         self.problem, self.unfollowed = "starting", ""
         self._stop = asyncio.Event()
@@ -360,6 +361,12 @@ class Operator:
     def _publish(self, key: str) -> None:
         self.reconciler.hurry(key)
         self.queue.add(key, at_once=True)
+
+    def _retry(self, reconcile: Callable[[], None]) -> None:
+        """Retry what the API server has refused, or did not answer, without the back-off."""
+        reconcile()
+        if self.loop is not None:
+            self.loop.retry()
 
     def _on_pod_ended(self, key: str) -> None:
         self.reconciler.on_pod_ended(key)

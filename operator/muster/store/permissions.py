@@ -116,7 +116,7 @@ class Losses:
                 self.missing = missing
                 if before != missing:
                     log.warning("%s", self.problem or "all permissions are there again")
-                if known != self._confirmed:
+                if known != self._confirmed or not set(before) <= set(missing):
                     self._changed()
                 if not missing:
                     self._harmless |= refused
