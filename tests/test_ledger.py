@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 612,
     "frameworks": 3016,
     "gang": 1566,
-    "kube": 3602,
+    "kube": 3607,
     "local": 3289,
     "muster": 1152,
-    "runtime": 2249,
+    "runtime": 2255,
     "scheduler": 10628,
     "store": 3231,
-    "tests": 69578,
+    "tests": 69615,
     "tools": 3535,
 }
 

@@ -189,6 +189,15 @@ async def test_just_that_object_is_deleted(answers, gone):
     assert (sent["preconditions"], sent["gracePeriodSeconds"]) == ({"uid": "u"}, 0)
 
 
+async def test_page_of_a_proxy_does_not_show_that_an_object_is_gone():
+    """Its watch would be ignored from then on, though a pod may still run."""
+    pages = [web.Response(status=404, text="<html>") for _ in "ab"]
+    async with played(*pages) as (kube, _):
+        deletion = kube.delete(PATH + "/p", "u", PriorityLevel.PLACEMENT)
+        change = kube.patch(PATH + "/p", Exactly("u"), {}, PriorityLevel.PLACEMENT)
+        assert [(await refused(each)).code for each in (deletion, change)] == [404, 404]
+
+
 async def test_what_waits_for_a_connection_leaves_within_the_lease_or_not_at_all():
     """Somebody else may lead by the time at which there is one."""
     async with played(late(0.6)) as (kube, asked):

@@ -826,6 +826,34 @@ def test_pods_are_deleted_though_the_status_before_them_is_refused(story):
     assert [reason for reason, _ in story.said.all] == ["SuccessfulDeletePod", "FailedUpdateTFJob"]
 
 
+def test_job_whose_status_is_not_served_is_not_gone(story, monkeypatch):
+    """Without a status subresource a CRD answers as for a job that does not exist."""
+
+    async def patch(*_request):
+        return None
+
+    monkeypatch.setattr(story.server, "patch", patch)
+    with pytest.raises(ApiError, match="no status subresource"):
+        story.go(STATUS)
+    assert [reason for reason, _ in story.said.all] == ["FailedUpdateTFJob"]
+    story.server.job = None
+    story.go(STATUS)
+    assert story.store.jobs.get(KEY) is None
+
+
+def test_job_that_a_proxy_does_not_find_is_not_gone(story, monkeypatch):
+    """Nothing would reconcile it again."""
+
+    async def get(_path):
+        raise ApiError(404, "Not Found", "<html>", None)
+
+    monkeypatch.setattr(story.server, "get", get)
+    story.server.refuses["patch", "tfjobs/mnist/status"] = 409
+    with pytest.raises(ApiError, match="html"):
+        story.go(STATUS)
+    assert story.store.jobs.get(KEY) is not None
+
+
 ENDS = SetStatus({"state": "Succeeded", "completionTime": "2026-01-01T00:00:00Z"})
 
 

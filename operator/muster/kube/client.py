@@ -119,6 +119,11 @@ class ApiError(Exception):
         return self.code == 403 and NO_ROLE in self.message
 
     @property
+    def absent(self) -> bool:
+        """Whether the object does not exist, by the API server and not by a proxy before it."""
+        return self.code == 404 and self.reason == "NotFound"
+
+    @property
     def by_budget(self) -> bool:
         """Whether a disruption budget does not let a pod be evicted."""
         return (self.code == 429 and BUDGET in self.message) or BUDGETS in self.message
@@ -336,7 +341,7 @@ class Kube:
             # A uid in a patch is no precondition to the server: of another object it is a field
             # that cannot change.
             replaced = error.code == 422 and f'metadata.uid: Invalid value: "{exactly.uid}"'
-            if error.code == 404 or (replaced and replaced in error.message):
+            if error.absent or (replaced and replaced in error.message):
                 return None
             raise
 
@@ -383,7 +388,7 @@ class Kube:
         except ApiError as error:
             # A conflict may be about the uid, or about a write at the same moment, after which the
             # object is still there.
-            if error.code == 404 or (error.code == 409 and await self._replaced(path, uid)):
+            if error.absent or (error.code == 409 and await self._replaced(path, uid)):
                 return None
             raise
 

@@ -77,6 +77,7 @@ URGENCY = {
 """Of creations; what is not named here comes before the pods of its job."""
 _NEEDED: Final = frozenset(part.kind for row in frameworks.rows() for part in row.companions)
 """Kinds of what pods need beside them: none of these waits for another."""
+NO_STATUS: Final = "the CRD has no status subresource"
 _Named = tuple[str, str]
 """Kind and name of one of a job's objects."""
 CHANGES: Final[_Named] = ("", "")
@@ -626,8 +627,12 @@ class Reconciler:
         if stored is None:
             # No watch need have shown its end: without this the next pass would do the same once
             # more.
-            self._store.gone(job.kind, job.namespace, job.name, job.uid)
-            return False
+            await self._read_anew(job)
+            found = self._store.jobs.get(job.key)
+            if found is None or found.uid != job.uid:
+                return False
+            turn.unwritten = ApiError(404, "NotFound", NO_STATUS, None)
+            return True
         self._store.put(stored)
         self._keep_unstored(job, patch, mapping(stored.get("status")))
         return True
@@ -734,11 +739,12 @@ class Reconciler:
         return _version(found) == _version(job)
 
     async def _read_anew(self, job: Job) -> None:
-        found = await client.find(self._kube, self._path(job))
-        if found is None:
+        try:
+            self._store.put(await self._kube.get(self._path(job)))
+        except ApiError as error:
+            if not error.absent:
+                raise
             self._store.gone(job.kind, job.namespace, job.name, job.uid)
-        else:
-            self._store.put(found)
 
     def _path(self, job: Job, subresource: str = "") -> str:
         resource = self._store.frameworks[job.kind].resource
