@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3607,
     "local": 3289,
     "muster": 1152,
-    "runtime": 2255,
+    "runtime": 2262,
     "scheduler": 10628,
     "store": 3231,
-    "tests": 69615,
+    "tests": 69652,
     "tools": 3535,
 }
 

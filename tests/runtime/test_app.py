@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator as a process: when a signal ends it."""
 
+import asyncio
 import contextlib
 import json
 import signal
@@ -12,6 +13,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
+
+from muster.kube.client import Kube
+from muster.runtime.app import Operator
+from muster.runtime.front import Front
+from muster.settings import Settings
+from support.apiserver.memory import tfjob
 
 PATIENCE = 60.0
 PROMPTLY = 10.0
@@ -112,3 +119,33 @@ def test_an_address_that_is_taken_is_one_sentence(permits, tmp_path):
     assert ended.returncode == 2
     assert "metrics or health cannot be served" in line
     assert str(permits.server_port) in line
+
+
+async def test_standby_does_not_queue_jobs_and_reconciles_all_once_it_leads(monkeypatch):
+    """The jobs that have ended meanwhile would delay the first reconcile of the others."""
+    kube, settings, decides = (
+        Kube("http://x", lambda _width: None, "m", 4),
+        Settings(),
+        asyncio.Event(),
+    )
+    operator = Operator(settings, kube, settings.waiting(), Front(), kube)
+
+    async def synced():
+        pass
+
+    async def decide():
+        decides.set()
+
+    monkeypatch.setattr(operator.informers, "synced", synced)
+    monkeypatch.setattr(operator, "_decide", decide)
+    documents = [tfjob(name=name, Worker=1) for name in ("first", "second")]
+    for version, document in enumerate(documents, 1):
+        document["metadata"] |= {"uid": str(version), "resourceVersion": str(version)}
+        operator.store.jobs.show("TFJob", document, False)
+    operator.store.jobs.show("TFJob", documents[0], True)
+    assert len(operator.queue) == 0
+    acts = asyncio.create_task(operator._act())
+    await decides.wait()
+    assert len(operator.queue) == 1
+    acts.cancel()
+    await asyncio.gather(acts, return_exceptions=True)

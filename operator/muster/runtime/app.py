@@ -99,7 +99,7 @@ class Operator:
             self.frameworks,
             settings.namespaces,
             Callbacks(
-                self.queue.add,
+                self._enqueue,
                 self._trigger,
                 unreadable=self._tell,
                 ended=self._on_pod_ended,
@@ -162,7 +162,7 @@ class Operator:
         self.losses = Losses(connection, self.needed, self.overlay, retry)
         self.metrics.missing_permissions.set_function(lambda: len(self.losses.missing))
         self.problem, self.unfollowed = "starting", ""
-        self._stop = asyncio.Event()
+        self._stop, self._leads = asyncio.Event(), False
         self._relisted, self._restored = asyncio.Event(), asyncio.Event()
         connection.set_back = self._set_back
 
@@ -330,6 +330,8 @@ class Operator:
         log.info("working: gang scheduler %s", self.backend.name)
         self.metrics.leads.set(1)
         self.store.jobs.ended = self.metrics.ended
+        self._leads = True
+        self.store.jobs.enqueue_all()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._decide())
             tasks.create_task(self.recorder.run())
@@ -382,6 +384,11 @@ class Operator:
     def _tell(self, about: Json, why: Unreadable) -> None:
         text = f"{why.reason}; until it can be read, it counts as the worst that it may mean"
         self.recorder.emit(about, "Warning", names.Event.UNREADABLE, text, once=True)
+
+    def _enqueue(self, key: str) -> None:
+        # Nothing empties the queue of a standby: it would keep all jobs that there ever were.
+        if self._leads:
+            self.queue.add(key)
 
     def _trigger(self) -> None:
         if self.loop is not None:
