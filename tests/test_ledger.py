@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 612,
     "frameworks": 3016,
     "gang": 1566,
-    "kube": 3607,
+    "kube": 3616,
     "local": 3289,
     "muster": 1152,
     "runtime": 2262,
     "scheduler": 10628,
     "store": 3231,
-    "tests": 69652,
+    "tests": 69666,
     "tools": 3535,
 }
 

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from muster.kube import clock
+from muster.kube import client, clock
 from muster.kube.client import ApiError, Exactly, FencedError, Kube, UnwantedError
 from muster.kube.flowcontrol import FlowControl, PriorityLevel
 from support.apiserver.stub import served
@@ -242,3 +242,18 @@ async def test_an_answer_that_is_no_json():
     async with played(page) as (kube, _):
         error = await refused(kube.get(PATH))
     assert (error.reason, error.message) == ("Bad Request", "<html>no such door</html>")
+
+
+async def test_failures_between_answers_are_ends_of_outages_only_once_in_a_while(monkeypatch):
+    """Behind a load balancer with one broken server all back-offs would end with each answer."""
+    monkeypatch.setattr(client, "WARMING", 0.3)
+    again = {"Retry-After": "0"}
+    answers = [it for _ in range(4) for it in (failure(503, "", **again), stored())]
+    ends = []
+    async with played(*answers) as (kube, _):
+        kube.recovered = lambda: ends.append(1)
+        for _ in range(4):
+            await kube.get(PATH + "/p")
+        assert len(ends) == 1
+        await asyncio.sleep(0.4)
+    assert len(ends) == 2

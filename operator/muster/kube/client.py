@@ -235,8 +235,9 @@ class Kube:
         """Called with the message when no role allows what this process has asked for."""
         self.set_back: Callable[[], None] = lambda: None
         """Called when the server is found at an earlier state: restored from a copy, say."""
-        self._broken = False
-        self._warm = 0.0
+        self._broken, self._warm = False, 0.0
+        self._again: asyncio.TimerHandle | None = None
+        """Set while `recovered` is to be called for an outage soon after another one."""
         self.requests: Counter[tuple[str, ...]] = Counter()
         """How often the server was asked, each try, by verb and status; `0`: no answer came."""
 
@@ -497,13 +498,21 @@ class Kube:
             # The first answer after an outage. Failed passes pause for minutes by now, and the
             # server may still be reading its roles: hurry those, and believe no 403 for a while.
             self._broken = False
-            self._warm = time.monotonic() + WARMING
-            self.recovered()
+            soon, self._warm = self._warm - time.monotonic(), time.monotonic() + WARMING
+            if soon <= 0:
+                self.recovered()
+            elif self._again is None:
+                # Of several servers one may fail: no back-off would last until it is repaired.
+                self._again = asyncio.get_running_loop().call_later(soon, self._recover)
         if content is None:
             raise LargePageError
         if response.status >= 400:
             raise self._noted(_error(response, content))
         return _answer(path, content)
+
+    def _recover(self) -> None:
+        self._again = None
+        self.recovered()
 
     def _within_lease(self, usual: aiohttp.ClientTimeout, what: str) -> aiohttp.ClientTimeout:
         """Return the time limits of a write, which leaves while this process leads or not at all.
