@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6394,
-    "api": 3180,
-    "cluster": 6472,
+    "allocator": 6395,
+    "api": 3187,
+    "cluster": 6476,
     "commands": 5656,
     "controller": 4346,
     "dashboard": 612,
@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1152,
     "runtime": 2262,
     "scheduler": 10628,
-    "store": 3231,
-    "tests": 69666,
+    "store": 3250,
+    "tests": 69706,
     "tools": 3535,
 }
 

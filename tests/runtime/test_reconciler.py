@@ -492,6 +492,18 @@ def test_a_refusal_is_tried_ever_more_rarely_whatever_else_can_be_made(story):
     assert round(story.store.jobs.refusal(job, 0.0).until - time.time()) == 10
 
 
+def test_jobs_that_wait_for_a_webhook_are_retried_when_one_of_them_is_accepted(story, monkeypatch):
+    """The message names the webhook."""
+    accepted = []
+    monkeypatch.setattr(story.store, "accepted", accepted.append)
+    story.server.refuses["create", "configmaps/one"] = 500
+    story.go(create("one", "ConfigMap"))
+    story.server.refuses.clear()
+    story.go(create("one", "ConfigMap"))
+    story.go(create("one", "ConfigMap"))
+    assert accepted == ["create configmaps/one refused"]
+
+
 def test_refusals_of_an_autoscaler_do_not_delay_attempts_of_other_objects(story):
     """Each has a back-off of its own."""
     scaler = create("mnist", "HorizontalPodAutoscaler")

@@ -73,8 +73,8 @@ class PodTrials:
         """Has to run: what it ends is not answered any more."""
         self._askers: dict[Key, dict[str, Ask]] = {}
         """Of the questions that are under way, by job."""
-        self._refused: dict[Key, int] = {}
-        """How often in a row."""
+        self._refused: dict[Key, tuple[int, str]] = {}
+        """How often in a row, and the last message."""
         store.dry_runs.made = True
 
     async def look(self, asks: Collection[Ask]) -> None:
@@ -156,7 +156,7 @@ class PodTrials:
         if refused is not None:
             found = self._refusal(ask, refused, clock.now())
             return replace(found, stored=answer.stored, kind=SERVICE)
-        self._refused.pop(ask.key, None)
+        self._store.accepted(self._refused.pop(ask.key, (0, ""))[1])
         return answer
 
     async def _service_error(self, ask: Ask, now: float) -> ApiError | None:
@@ -186,7 +186,8 @@ class PodTrials:
         # Whoever edits his templates makes ever new keys: rather than grow, all counts begin anew.
         if len(self._refused) >= dryrun.MOST:
             self._refused.clear()
-        times = self._refused[ask.key] = self._refused.get(ask.key, 0) + 1
+        times = self._refused.get(ask.key, (0, ""))[0] + 1
+        self._refused[ask.key] = times, error.message
         until = now + after_refusal("Pod", error.code, error.message).pause(times)
         message = error.message.replace(f'"{_pod_name(ask)}"', ASKED)
         return Answer(until, refused=message, reason=error.reason, at=now)

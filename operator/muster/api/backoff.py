@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -48,6 +49,12 @@ HOOK: Final = "failed calling webhook"
 hold for hours."""
 QUOTA: Final = "exceeded quota"
 """Part of the API server's message for a full ResourceQuota: its code is a plain 403."""
+
+
+def failed_webhook(message: str) -> str:
+    """Return the part of the API server's message that names a webhook which did not answer."""
+    found = re.search(f'{HOOK} "[^"]*"', message)
+    return found[0] if found else ""
 
 
 def is_rejection(code: int, message: str) -> bool:

@@ -82,7 +82,7 @@ _Named = tuple[str, str]
 """Kind and name of one of a job's objects."""
 CHANGES: Final[_Named] = ("", "")
 """Stands for changes of objects that there are."""
-_NEVER: Final[tuple[_Named | None, int]] = (None, 0)
+_NEVER: Final[tuple[_Named | None, int, str]] = (None, 0, "")
 
 
 @dataclass(slots=True)
@@ -135,9 +135,9 @@ class Reconciler:
         """By job: of which one all that is kept here by its key."""
         self._under_way: dict[str, _UnderWay] = {}
         """By job."""
-        self._retries: dict[tuple[str, bool], tuple[_Named, int]] = {}
-        """By job: what was refused last, and how often in a row something was. The autoscaler, on
-        which nothing else depends, has a count of its own."""
+        self._retries: dict[tuple[str, bool], tuple[_Named, int, str]] = {}
+        """By job: what was refused last, how often in a row something was, and the last message.
+        The autoscaler, on which nothing else depends, has a count of its own."""
         self._cut_short: dict[str, int] = {}
         """Passes in a row that ended before their end."""
         self._unwatched = Unwatched(kube, backend.companions)
@@ -371,14 +371,14 @@ class Reconciler:
         for of_autoscaler in (False, True):
             slot = turn.job.key, of_autoscaler
             if self._retries.get(slot, _NEVER)[0] in made:
-                del self._retries[slot]
+                self._store.accepted(self._retries.pop(slot)[2])
         return True
 
-    def _count(self, key: str, what: _Named) -> int:
+    def _count(self, key: str, what: _Named, message: str = "") -> int:
         """Take in that the server refuses something for a job; return how often in a row now."""
         slot = key, what[0] == names.AUTOSCALER
         count = self._retries.get(slot, _NEVER)[1] + 1
-        self._retries[slot] = what, count
+        self._retries[slot] = what, count, message
         return count
 
     async def _one(self, turn: _Turn, action: Action, refused: asyncio.Event) -> bool:
@@ -541,7 +541,7 @@ class Reconciler:
             # A dry run accepted such a pod. Before the next attempt another one is made.
             self._store.dry_runs.changed(job.namespace)
         backoff = after_refusal(kind, error.code, error.message)
-        pause = backoff.pause(self._count(job.key, named))
+        pause = backoff.pause(self._count(job.key, named, error.message))
         self._metrics.count(kind, "refused")
         message = error.message
         if error.unpermitted and kind == "Secret":

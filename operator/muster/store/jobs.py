@@ -466,13 +466,20 @@ class Jobs:
             return None
         return refusal
 
-    def retry_refused(self, namespace: str) -> None:
-        """Drop the refusals of the namespace's jobs, of all jobs if it is empty."""
-        for key, of_autoscaler in list(self._refusals):
-            if not namespace or key.split("/")[1] == namespace:
-                del self._refusals[key, of_autoscaler]
-                self._note(key)
-                self._enqueue(key)
+    def retry_refused(self, namespace: str, cause: str = "", most: int | None = None) -> None:
+        """Drop the refusals of the namespace's jobs, of all jobs if it is empty.
+
+        `cause`: only refusals whose message contains it; `most`: the maximum number of them.
+        """
+        found = (
+            slot
+            for slot, (_, refusal) in self._refusals.items()
+            if namespace in ("", slot[0].split("/")[1]) and cause in refusal.message
+        )
+        for slot in list(itertools.islice(found, most)):
+            del self._refusals[slot]
+            self._note(slot[0])
+            self._enqueue(slot[0])
 
     def key_of(self, owner: Owner | None) -> str | None:
         """Return the key of the job that is meant, or None if there is no such job."""
