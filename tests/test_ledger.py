@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6395,
+    "allocator": 6403,
     "api": 3187,
     "cluster": 6476,
     "commands": 5656,
@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3616,
     "local": 3289,
     "muster": 1152,
-    "runtime": 2262,
+    "runtime": 2265,
     "scheduler": 10628,
     "store": 3250,
-    "tests": 69706,
+    "tests": 69709,
     "tools": 3535,
 }
 

@@ -117,10 +117,13 @@ def test_half_of_a_gang_is_given_back(remade):
 def test_pauses_end_when_writes_succeed_again():
     """A pod that was evicted for another gang waits until that has started."""
     retries = {"a": Retry(5, 9.0), "b": Retry(0, 9.0), "c": Retry(1, 2.0)}
-    memory = replace(tracker.begin(facts_of(pod("a"))), retries=retries, due=9.0)
-    after = tracker.retried(memory, 3.0)
+    begun, marked = tracker.begin(facts_of(pod("a"))), {"uid-a": ("NotEnoughResources", "")}
+    memory = replace(begun, retries=retries, due=9.0, marked=marked)
+    after = tracker.retried(memory, 3.0, granted=False)
     assert (after.due, after.retries) == (0.0, {**retries, "a": Retry(5, 3.0)})
-    assert tracker.retried(after, 3.0) is after
+    assert tracker.retried(after, 3.0, granted=False) is after
+    # It may not have been permitted to write on a pod why it waits.
+    assert (after.marked, tracker.retried(after, 3.0, granted=True).marked) == (marked, {})
 
 
 @KINDS

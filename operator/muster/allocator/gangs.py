@@ -235,10 +235,10 @@ class GangTracker:
             key, place, memory = found
             self.remember(key, tracker.not_bound(memory, place, pod.uid, now), (place,))
 
-    def retry(self, now: float) -> None:
+    def retry(self, now: float, *, granted: bool) -> None:
         """Let pods that could not be sent to their nodes, or stay there, be placed at once."""
         for key, memory in list(self):
-            self.remember(key, tracker.retried(memory, now), ())
+            self.remember(key, tracker.retried(memory, now, granted=granted), ())
 
     def not_evicted(self, pod: PodView, now: float) -> None:
         """Record that the API server refuses to evict a pod."""

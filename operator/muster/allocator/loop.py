@@ -140,9 +140,12 @@ class Loop:
         self._news = True
         self._changed.set()
 
-    def retry(self) -> None:
-        """Place pods at once that pause: the API server accepts writes again."""
-        self.gangs.retry(clock.now())
+    def retry(self, *, granted: bool = False) -> None:
+        """Place pods at once that pause: the API server accepts writes again.
+
+        `granted`: as permissions have changed; what was refused is written again, too.
+        """
+        self.gangs.retry(clock.now(), granted=granted)
         self.trigger()
 
     def placements(self, job: Job) -> Mapping[str, str]:

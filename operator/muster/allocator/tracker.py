@@ -1159,8 +1159,13 @@ def not_bound(memory: GangMemory, place: str, uid: str, now: float) -> GangMemor
     )
 
 
-def retried(memory: GangMemory, now: float) -> GangMemory:
-    """End the pauses of pods that could not stay on or go to their nodes."""
+def retried(memory: GangMemory, now: float, *, granted: bool) -> GangMemory:
+    """End the pauses of pods that could not stay on or go to their nodes.
+
+    `granted`: permissions have changed, so that marks may not have been written.
+    """
+    if granted and memory.marked:
+        memory = replace(memory, due=0.0, marked={})
     # A count of 0 is a pod that was evicted for another gang, which is not to be disturbed.
     pausing = {p: it for p, it in memory.retries.items() if it.count and it.until > now}
     if not pausing:

@@ -93,7 +93,7 @@ class Operator:
             failed=self.metrics.failed_pass,
             took=self.metrics.pass_seconds.observe,
         )
-        connection.recovered = partial(self._retry, self.queue.hurry)
+        connection.recovered = self._recovered
         self.store = Store(
             self.backend,
             self.frameworks,
@@ -158,8 +158,7 @@ class Operator:
         name = self.lock_namespace, settings.leader_election_id
         lease = name if settings.leader_elect else None
         self.needed = permissions.needed(self.backend, self.frameworks, settings.namespaces, lease)
-        retry = partial(self._retry, self.store.jobs.enqueue_all)
-        self.losses = Losses(connection, self.needed, self.overlay, retry)
+        self.losses = Losses(connection, self.needed, self.overlay, self._permissions_changed)
         self.metrics.missing_permissions.set_function(lambda: len(self.losses.missing))
         self.problem, self.unfollowed = "starting", ""
         self._stop, self._leads = asyncio.Event(), False
@@ -364,11 +363,15 @@ class Operator:
         self.reconciler.hurry(key)
         self.queue.add(key, at_once=True)
 
-    def _retry(self, reconcile: Callable[[], None]) -> None:
-        """Retry what the API server has refused, or did not answer, without the back-off."""
-        reconcile()
+    def _recovered(self) -> None:
+        self.queue.hurry()
         if self.loop is not None:
             self.loop.retry()
+
+    def _permissions_changed(self) -> None:
+        self.store.jobs.enqueue_all()
+        if self.loop is not None:
+            self.loop.retry(granted=True)
 
     def _on_pod_ended(self, key: str) -> None:
         self.reconciler.on_pod_ended(key)
