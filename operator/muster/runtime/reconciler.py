@@ -10,7 +10,7 @@ import logging
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -102,14 +102,14 @@ class _Turn:
     version: str
     status: Json
     """The job's resourceVersion and status when this pass looked at it."""
-    placements: Mapping[str, str]
-    """Pod name -> the node that the allocator has given it, or none."""
     left: deque[Action]
     """What is still to be done."""
     done: list[Action] = field(default_factory=list)
     """What was created and deleted."""
     refused: list[Emit] = field(default_factory=list)
     """What is to be said of changes and deletions that the server refused."""
+    cut_short: bool = False
+    """Something was not created: the pass ends, and the next one knows why."""
     unwritten: ApiError | None = None
     """Why the server refused the status."""
 
@@ -152,6 +152,13 @@ class Reconciler:
             {api.kind: PriorityLevel.SUPPORT for api in backend.apis} if backend.embedded else {}
         )
         self._urgencies = {**URGENCY, **late}
+        self._writers: dict[type[Action], Callable[[_Turn, Any], Awaitable[bool]]] = {
+            Create: self._create,
+            DryRun: self._try,
+            Delete: self._delete,
+            Patch: self._patch,
+        }
+        """Each returns whether what follows on the same object may be done."""
 
     async def reconcile(self, key: str) -> float | None:
         """Do one pass; return the seconds until the next one at the latest.
@@ -251,7 +258,7 @@ class Reconciler:
             )
         actions = deque(reconcile.reconcile(observed, framework, self._backend, context))
         version, status = seen["metadata"]["resourceVersion"], seen.get("status") or {}
-        return _Turn(job, version, status, observed.placements or {}, actions)
+        return _Turn(job, version, status, actions)
 
     def _forget(self, key: str) -> None:
         self._uids.pop(key, None)
@@ -344,22 +351,15 @@ class Reconciler:
         What has to keep its order goes out one after the other. Where not all goes well, the
         events of what was written are recorded.
         """
-        created, refused = False, asyncio.Event()
-        makes = _sort(batch[0]) == (Create, "Pod")
+        makes, created = _sort(batch[0]) == (Create, "Pod"), False
         lanes: dict[object, list[Action]] = {}
         for index, action in enumerate(batch):
             lanes.setdefault(_lane(action) or index, []).append(action)
-
-        async def follow(lane: Sequence[Action]) -> None:
-            for action in lane:
-                if not await self._one(turn, action, refused):
-                    return
-
         try:
             if not self._revives(turn.job, batch) or await self._stays(turn.job):
                 with self._store.jobs.creating(turn.job.key) if makes else nullcontext():
-                    await _concurrently(follow, lanes.values())
-                created = not refused.is_set()
+                    await self._follow(turn, list(lanes.values()))
+                created = not turn.cut_short
         finally:
             if not created or turn.refused:
                 # The event that would tell of all of them does not come to its turn.
@@ -374,6 +374,25 @@ class Reconciler:
                 self._store.accepted(self._retries.pop(slot)[2])
         return True
 
+    async def _follow(self, turn: _Turn, lanes: Sequence[Sequence[Action]]) -> None:
+        left = iter(lanes)
+
+        async def follow_next() -> None:
+            for lane in left:
+                for action in lane:
+                    if not await self._writers[type(action)](turn, action):
+                        break
+
+        if len(lanes) == 1:
+            # Its error is in no group.
+            await follow_next()
+            return
+        # What one lane raises cancels the others. What these had sent may be carried out all the
+        # same: the next pass meets it under its name.
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(len(lanes), UNDER_WAY)):
+                tasks.create_task(follow_next())
+
     def _count(self, key: str, what: _Named, message: str = "") -> int:
         """Take in that the server refuses something for a job; return how often in a row now."""
         slot = key, what[0] == names.AUTOSCALER
@@ -381,23 +400,9 @@ class Reconciler:
         self._retries[slot] = what, count, message
         return count
 
-    async def _one(self, turn: _Turn, action: Action, refused: asyncio.Event) -> bool:
-        """Do one; say whether what follows on the same object may be done."""
-        match action:
-            case Create():
-                if not refused.is_set():
-                    await self._create(turn, action, refused)
-                return not refused.is_set()
-            case DryRun():
-                return await self._try(turn.job, action.build(), refused)
-            case Delete():
-                return await self._delete(turn, action)
-            case Patch():
-                return await self._patch(turn, action)
-            case _:
-                raise TypeError(f"not a write: {action}")
-
-    async def _create(self, turn: _Turn, action: Create, refused: asyncio.Event) -> None:
+    async def _create(self, turn: _Turn, action: Create) -> bool:
+        if turn.cut_short:
+            return False
         job, document = turn.job, action.doc
         kind, metadata = document["kind"], document["metadata"]
         resource = observe.resource(self._store, document["apiVersion"], kind)
@@ -409,9 +414,8 @@ class Reconciler:
         try:
             with self._room(turn, document) as given:
                 if not given:
-                    # The next pass knows why.
-                    refused.set()
-                    return
+                    turn.cut_short = True
+                    return False
                 stored = await self._kube.create(
                     path, document, urgency, partial(self._stays, job), partial(self._lives, job)
                 )
@@ -419,8 +423,7 @@ class Reconciler:
                 # free.
                 self._take(job, stored)
         except UnwantedError:
-            # The next pass knows why.
-            refused.set()
+            turn.cut_short = True
         except ApiError as error:
             # If the answer to an earlier attempt was lost: what that created may fill the quota.
             if error.reason == "AlreadyExists" or (error.unsure and error.code in REFUSED):
@@ -429,18 +432,15 @@ class Reconciler:
                     if error.unsure:
                         turn.done.append(action)
                         self._metrics.count(kind, "created")
-                    return
-            if error.code in REFUSED and not refused.is_set():
-                # Of a batch that is refused alike the first speaks for all.
-                refused.set()
-                await self._refuse(job, document, error)
-            elif error.reason != "AlreadyExists" and error.code not in REFUSED:
-                raise
-            refused.set()
+                    return not turn.cut_short
+            if error.reason != "AlreadyExists":
+                await self._refuse(turn, document, error)
+            turn.cut_short = True
         else:
             turn.done.append(action)
             self._metrics.count(kind, "created")
             self._compare(job, kind, document, stored)
+        return not turn.cut_short
 
     async def _forbids_node(self, document: Json, error: ApiError) -> bool:
         """Return whether admission rejects a pod for its nodeName alone, by two dry runs."""
@@ -463,26 +463,25 @@ class Reconciler:
             return error
         return None
 
-    async def _try(self, job: Job, pod: Json, refused: asyncio.Event) -> bool:
+    async def _try(self, turn: _Turn, action: DryRun) -> bool:
         """Return whether such a pod would be admitted, also if it exists."""
+        pod = action.build()
         error = await self._rejection(pod)
-        if error is None or error.reason == "AlreadyExists" or NO_DRY_RUN in error.message:
-            return not refused.is_set()
         # A pod that has not ended uses the quota that its replacement needs.
-        there = self._store.children.pod(job.namespace, _named(pod)[1])
-        if QUOTA in error.message and there is not None and not there.terminal:
-            return not refused.is_set()
-        if error.code not in REFUSED:
-            raise error
-        if not refused.is_set():
-            refused.set()
-            await self._refuse(job, pod, error)
-        return False
+        there = self._store.children.pod(turn.job.namespace, _named(pod)[1])
+        keeps = there is not None and not there.terminal
+        if error is not None and not (
+            error.reason == "AlreadyExists"
+            or NO_DRY_RUN in error.message
+            or (QUOTA in error.message and keeps)
+        ):
+            await self._refuse(turn, pod, error)
+        return not turn.cut_short
 
     def _room(self, turn: _Turn, document: Json) -> AbstractContextManager[bool]:
         """Keep the room of a pod that is created on a node which the allocator has given it."""
-        name = document["metadata"]["name"]
-        node = turn.placements.get(name) if document["kind"] == "Pod" else None
+        name, placements = document["metadata"]["name"], self._under_way[turn.job.key].placements
+        node = placements.get(name) if placements and document["kind"] == "Pod" else None
         if self._allocator is None or not node:
             return nullcontext(enter_result=True)
         return self._allocator.creating(turn.job, name, node)
@@ -531,7 +530,14 @@ class Reconciler:
             return False
         return own
 
-    async def _refuse(self, job: Job, document: Json, error: ApiError) -> None:
+    async def _refuse(self, turn: _Turn, document: Json, error: ApiError) -> None:
+        """Remember what the server refuses to create. Raises the error if it may pass."""
+        if error.code not in REFUSED:
+            raise error
+        # Of a batch that is refused alike the first speaks for all.
+        if turn.cut_short:
+            return
+        turn.cut_short, job = True, turn.job
         if await self._forbids_node(document, error):
             log.warning("%s: pods are bound after creation: %s", job.key, error.message)
             self._store.dry_runs.forbid_node(job.namespace, clock.now())
@@ -775,27 +781,6 @@ class Reconciler:
                 # What is said of other objects may be in the words of the programs that ran there.
                 text = action.about or action.message
                 log.info("%s: %s: %s", job.key, action.reason, text)
-
-
-async def _concurrently(
-    follow: Callable[[Sequence[Action]], Coroutine[None, None, None]],
-    lanes: Collection[Sequence[Action]],
-) -> None:
-    left = iter(lanes)
-
-    async def follow_next() -> None:
-        for lane in left:
-            await follow(lane)
-
-    if len(lanes) == 1:
-        # Its error is in no group.
-        await follow_next()
-        return
-    # What one lane raises cancels the others. What these had sent may be carried out all the same:
-    # the next pass meets it under its name.
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(min(len(lanes), UNDER_WAY)):
-            tasks.create_task(follow_next())
 
 
 async def _secrets(framework: Framework, there: Sequence[ObjectView]) -> Mapping[str, str]:
