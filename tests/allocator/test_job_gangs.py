@@ -738,7 +738,6 @@ def test_nothing_is_left_of_a_job_that_is_gone(running):
     running.store.gone("TFJob", "team", "mnist", "job-uid")
     running.pod(W0)
     running.gone(W0)
-    assert not running.store.jobs._revisions
     assert not running.store.jobs._jobs
     assert not running.store.columns._uses
 
@@ -765,7 +764,6 @@ def test_a_successor_of_the_same_name(running):
         KEY,
     ]
     assert not running.store.jobs._refusals
-    assert not running.store.jobs._revisions
 
 
 def test_the_previous_node_is_known_after_a_restart(running):

@@ -49,6 +49,12 @@ class _JobEntry:
     job: Job | None = None
     unstored: Json = field(default_factory=dict)
     """Fields of its status that were written and that the API server does not store."""
+    arrival: int = 0
+    """How many jobs were seen before it."""
+    revision: int = 0
+    """Grows with every change of the pods of the job."""
+    news: int = 0
+    """Changes with the job, and with what is refused it."""
 
     @property
     def document(self) -> Json:
@@ -254,13 +260,10 @@ class Jobs:
         self.ended: Callable[[Framework, str], None] = lambda _framework, _namespace: None
         """Called for every removed job that this operator manages: its row and its namespace."""
         self._jobs: dict[str, _JobEntry] = {}
-        self._arrivals: dict[str, int] = {}
         self._numbers = itertools.count()
         self._refusals: dict[tuple[str, bool], tuple[int, Refusal]] = {}
         """By job, and whether it is about the autoscaler, which nothing else waits for."""
-        self._revisions: dict[str, int] = {}
         self._creating: set[str] = set()
-        self._news: dict[str, int] = {}
         self._changes = itertools.count(1)
 
     def _changed(self, before: _JobEntry | None, after: _JobEntry | None) -> None:
@@ -273,18 +276,15 @@ class Jobs:
             self._end(key, before)
         idle = False
         if after is None:
-            del self._jobs[key], self._news[key]
+            del self._jobs[key]
         else:
-            idle = (
-                before is not None and after.owner.uid == before.owner.uid and after.follow(before)
-            )
+            # A job that changes keeps its place among those of its second.
+            after.arrival = before.arrival if before else next(self._numbers) % _MOMENTS
+            if before is not None and after.owner.uid == before.owner.uid:
+                after.revision, idle = before.revision, after.follow(before)
             self._jobs[key] = after
             self._note(key)
-            # A job that changes keeps its place among those of its second.
-            self._arrivals.setdefault(key, next(self._numbers) % _MOMENTS)
         self._count_bytes(before, after)
-        if after is None:
-            del self._arrivals[key]
         self._enqueue(key)
         # Most changes are what was written of who waits, which comes back from the server: a cycle
         # for each would find numbers to write again.
@@ -317,7 +317,7 @@ class Jobs:
 
     def _count(self, entry: _JobEntry, sign: int) -> None:
         """Add an entry to those that are kept in full, or without a document, or remove it."""
-        namespace, age = entry.owner.namespace, self._age(entry)
+        namespace, age = entry.owner.namespace, (entry.created, entry.arrival, entry.owner.key)
         if entry.too_large:
             _put(self._too_large, namespace, age, sign)
             _put(self._too_large_sizes, namespace, entry.size, sign)
@@ -349,9 +349,6 @@ class Jobs:
                     self._note(key)
                     self._enqueue(key)
 
-    def _age(self, entry: _JobEntry) -> _Age:
-        return entry.created, self._arrivals[entry.owner.key], entry.owner.key
-
     def fits(self, key: str) -> bool:
         """Return whether a job without a document is to be read: it fits now, or it has pods."""
         entry = self._jobs.get(key)
@@ -374,7 +371,6 @@ class Jobs:
     def _end(self, key: str, entry: _JobEntry) -> None:
         for of_autoscaler in (False, True):
             self._refusals.pop((key, of_autoscaler), None)
-        self._revisions.pop(key, None)
         self._children.job_ended(entry.owner)
         # A job that was never parsed is parsed now: managedBy decides.
         job = entry.job or load(entry.framework, entry.document, self._site)
@@ -392,7 +388,7 @@ class Jobs:
             entry.framework = entry.framework.of_version(job.api_version)
             if entry.unstored:
                 job = replace(job, status=entry.status)
-            job = replace(job, created=job.created + self._arrivals[key] * _MOMENT)
+            job = replace(job, created=job.created + entry.arrival * _MOMENT)
             if entry.suspended and not entry.too_large:
                 return job
             if entry.too_large:
@@ -515,25 +511,24 @@ class Jobs:
 
     def revision(self, key: str) -> int:
         """Return a number that grows with every change of the pods of a job."""
-        return self._revisions.get(key, 0)
+        return self._jobs[key].revision if key in self._jobs else 0
 
     def revise(self, owner: Owner | None) -> None:
         """Record that pods of that owner changed. The owner need not be a job."""
         if owner is None or owner.group != names.GROUP:
             return
         # Whatever the uid: pods of a previous job of that name use names that this one needs.
-        key = owner.key
-        if key in self._jobs:
-            self._revisions[key] = self.revision(key) + 1
+        if owner.key in self._jobs:
+            self._jobs[owner.key].revision += 1
 
     def news(self, key: str) -> int:
         """Return a number that changes with a job, and with what is refused it.
 
         Its pods have a `revision` of their own.
         """
-        return self._news.get(key, 0)
+        return self._jobs[key].news if key in self._jobs else 0
 
     def _note(self, key: str) -> None:
         # Of all jobs one count: one that is made anew under its name begins with no number it had.
         if key in self._jobs:
-            self._news[key] = next(self._changes)
+            self._jobs[key].news = next(self._changes)
