@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 612,
     "frameworks": 3016,
     "gang": 1566,
-    "kube": 3616,
+    "kube": 3617,
     "local": 3289,
     "muster": 1152,
-    "runtime": 2265,
+    "runtime": 2250,
     "scheduler": 10628,
-    "store": 3250,
-    "tests": 69709,
+    "store": 3245,
+    "tests": 69727,
     "tools": 3535,
 }
 

@@ -285,6 +285,26 @@ async def test_watches_take_no_connection_from_others() -> None:
         await asyncio.gather(*watches, return_exceptions=True)
 
 
+async def test_reads_wait_for_no_writes_that_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While an admission webhook hangs, so many writes may be under way as flow control allows."""
+    monkeypatch.setattr(flowcontrol, "LATE", 0.01)
+    monkeypatch.setattr(client, "CONNECTIONS", 4)
+
+    async def serve(request: web.Request) -> web.Response:
+        await asyncio.sleep(60 if request.method == "POST" else 0)
+        return web.json_response({"kind": "Pod"})
+
+    async with connected(serve, width=2) as kube:
+        paths = (f"/api/v1/namespaces/n{number}/pods" for number in range(20))
+        writes = [asyncio.create_task(kube.create(path, {}, PODS)) for path in paths]
+        await asyncio.sleep(0.5)
+        async with asyncio.timeout(5):
+            await kube.get(TEAM)
+        for task in writes:
+            task.cancel()
+        await asyncio.gather(*writes, return_exceptions=True)
+
+
 async def test_what_no_role_allows_is_noted() -> None:
     """Also after a cut watch: a load balancer ends idle ones, and the server goes on serving."""
     texts = ['pods is forbidden: User "x" cannot list', "exceeded quota"]

@@ -34,7 +34,7 @@ from muster.api.backoff import HOOK, Backoff
 from muster.api.edge import cut, mapping, sequence, text
 from muster.api.model import Json
 from muster.kube import clock
-from muster.kube.flowcontrol import FlowControl, PriorityLevel
+from muster.kube.flowcontrol import LATE_MOST, FlowControl, PriorityLevel
 from muster.kube.resources import namespace_of
 
 log = logging.getLogger(__name__)
@@ -54,8 +54,8 @@ ONCE: Final = frozenset({PriorityLevel.LEADERSHIP, PriorityLevel.VIEW})
 retries do not know; who looks asks again."""
 LARGE, LARGE_SHARE = 64 * 1024, 16
 """Bytes from which on a document is large, and of how many places such ones may have one."""
-CONNECTIONS = 256
-"""For all but watches."""
+CONNECTIONS = 64
+"""For reads other than watches, beside those of all writes that may be under way."""
 BACKOFF = Backoff(0.1, 10.0)
 PERSISTENT = Backoff(1.0, 60.0)
 LONGEST_WAIT = 60.0
@@ -215,7 +215,8 @@ class Kube:
         self.host = host.rstrip("/")
         self.new_session = new_session
         """Makes a session of at most so many connections (0: of any number), for another loop."""
-        self.session, self._watching = new_session(CONNECTIONS), new_session(0)
+        writes = width * (1 + LATE_MOST)
+        self.session, self._watching = new_session(CONNECTIONS + writes), new_session(0)
         self._bare = bare
         self._opening = asyncio.Semaphore(OPENING)
         self.namespace = namespace
