@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3617,
     "local": 3289,
     "muster": 1152,
-    "runtime": 2250,
+    "runtime": 2252,
     "scheduler": 10628,
     "store": 3245,
-    "tests": 69727,
+    "tests": 69736,
     "tools": 3535,
 }
 

@@ -121,14 +121,23 @@ def test_an_address_that_is_taken_is_one_sentence(permits, tmp_path):
     assert str(permits.server_port) in line
 
 
+def made():
+    """Return an operator that is not connected to an API server."""
+    kube, settings = Kube("http://x", lambda _width: None, "m", 4), Settings()
+    return Operator(settings, kube, settings.waiting(), Front(), kube)
+
+
+async def test_dry_runs_are_repeated_when_permissions_have_changed():
+    """One that was not permitted would have its jobs wait for another minute."""
+    operator = made()
+    before = operator.store.dry_runs.changes("team")
+    operator._permissions_changed()
+    assert operator.store.dry_runs.changes("team") > before
+
+
 async def test_standby_does_not_queue_jobs_and_reconciles_all_once_it_leads(monkeypatch):
     """The jobs that have ended meanwhile would delay the first reconcile of the others."""
-    kube, settings, decides = (
-        Kube("http://x", lambda _width: None, "m", 4),
-        Settings(),
-        asyncio.Event(),
-    )
-    operator = Operator(settings, kube, settings.waiting(), Front(), kube)
+    operator, decides = made(), asyncio.Event()
 
     async def synced():
         pass

@@ -369,6 +369,8 @@ class Operator:
             self.loop.retry()
 
     def _permissions_changed(self) -> None:
+        # Also what dry runs were refused.
+        self.store.dry_runs.changed()
         self.store.jobs.enqueue_all()
         if self.loop is not None:
             self.loop.retry(granted=True)
