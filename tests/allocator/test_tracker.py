@@ -124,6 +124,11 @@ def test_pauses_end_when_writes_succeed_again():
     assert tracker.retried(after, 3.0, granted=False) is after
     # It may not have been permitted to write on a pod why it waits.
     assert (after.marked, tracker.retried(after, 3.0, granted=True).marked) == (marked, {})
+    # Nor to evict its pods. If some were evicted, the others are not tried again so soon.
+    for until, left in ((60.0, 0.0), (3600.0, 3600.0)):
+        refused = replace(after, unevictable_until=until)
+        assert tracker.retried(refused, 3.0, granted=False) is refused
+        assert tracker.retried(refused, 3.0, granted=True).unevictable_until == left
 
 
 @KINDS

@@ -1162,10 +1162,14 @@ def not_bound(memory: GangMemory, place: str, uid: str, now: float) -> GangMemor
 def retried(memory: GangMemory, now: float, *, granted: bool) -> GangMemory:
     """End the pauses of pods that could not stay on or go to their nodes.
 
-    `granted`: permissions have changed, so that marks may not have been written.
+    `granted`: permissions have changed. Marks may not have been written, and evictions refused.
     """
-    if granted and memory.marked:
-        memory = replace(memory, due=0.0, marked={})
+    until = memory.unevictable_until
+    # Not where other pods of the gang were evicted in vain: that may be a policy.
+    refused = now < until <= now + UNEVICTABLE_SECONDS
+    if granted and (memory.marked or refused):
+        until = 0.0 if refused else until
+        memory = replace(memory, due=0.0, marked={}, unevictable_until=until)
     # A count of 0 is a pod that was evicted for another gang, which is not to be disturbed.
     pausing = {p: it for p, it in memory.retries.items() if it.count and it.until > now}
     if not pausing:
