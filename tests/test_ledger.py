@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6407,
+    "allocator": 6416,
     "api": 3187,
     "cluster": 6476,
     "commands": 5656,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2252,
     "scheduler": 10628,
     "store": 3245,
-    "tests": 69741,
+    "tests": 69744,
     "tools": 3535,
 }
 

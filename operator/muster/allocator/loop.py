@@ -146,6 +146,8 @@ class Loop:
         `granted`: as permissions have changed; what was refused is written again, too.
         """
         self.gangs.retry(clock.now(), granted=granted)
+        if granted:
+            self._group_status.enqueue_all()
         self.trigger()
 
     def placements(self, job: Job) -> Mapping[str, str]:

@@ -146,17 +146,24 @@ class GroupStatus:
         self._kube, self._store, self._recorder = kube, store, recorder
         self._memory_of: Callable[[str], GangMemory | None] = lambda _key: None
         self._queue = WorkQueue(self._tell, width=AT_ONCE, tenant=namespace_of)
+        self._runs = False
 
     def enqueue(self, key: str) -> None:
         """Have the status of a gang's group written, if it differs."""
-        self._queue.add_after(key, GATHER)
+        # Nothing empties the queue of a standby: it would keep all gangs that there ever were.
+        if self._runs:
+            self._queue.add_after(key, GATHER)
+
+    def enqueue_all(self) -> None:
+        """Have the statuses of all groups written that differ."""
+        # The controllers of groups without pods may wait for one.
+        for key in (*self._store.foreign, *self._store.podgroups.of_volcano()):
+            self.enqueue(key)
 
     async def run(self, memory_of: Callable[[str], GangMemory | None]) -> None:
         """Write for ever what is remembered of the gangs, by key."""
-        self._memory_of = memory_of
-        # The controllers of groups without pods may have waited since before this process.
-        for key in self._store.podgroups.of_volcano():
-            self.enqueue(key)
+        self._memory_of, self._runs = memory_of, True
+        self.enqueue_all()
         await self._queue.run()
 
     async def _tell(self, key: str) -> float | None:
