@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2252,
     "scheduler": 10628,
     "store": 3245,
-    "tests": 69744,
+    "tests": 69762,
     "tools": 3535,
 }
 

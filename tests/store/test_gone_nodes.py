@@ -144,3 +144,21 @@ def test_a_node_that_went_while_nobody_looked(monkeypatch):
         assert story.fate == (True, True)
 
     story.play(monkeypatch, act)
+
+
+def test_unreachable_node_that_went_while_nobody_looked_is_not_counted_for_ever(monkeypatch):
+    """Nor are its pods there any more; the process had not led."""
+    story = Story(listed())
+    metadata, now = {**NODE["metadata"], "resourceVersion": "6"}, "2026-01-01T00:00:00Z"
+    ready = {"type": "Ready", "status": "Unknown", "lastTransitionTime": now}
+    story.nodes.take({**NODE, "metadata": metadata, "status": {"conditions": [ready]}})
+    story.hide()
+    story.store.collections["Pod"].remove(POD)
+    assert story.store.away.silent == 1
+
+    async def act():
+        await story.server.asked.acquire()
+        await turns()
+        assert story.store.away.silent == 0
+
+    story.play(monkeypatch, act)

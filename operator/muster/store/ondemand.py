@@ -152,7 +152,7 @@ class GoneNodes:
         news = asyncio.Queue[str]()
         self._store.away.vanished = news.put_nowait
         # Those that went before anybody listened: while a process before this one worked, say.
-        for name in self._store.columns.inhabited():
+        for name in {*self._store.columns.inhabited(), *self._store.away}:
             if self._store.knows_node(name) is False:
                 news.put_nowait(name)
         async with asyncio.TaskGroup() as tasks:
