@@ -6,7 +6,6 @@ Where a cycle fails as a whole, the gangs over which it does are found by leavin
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Container, Sequence
@@ -19,11 +18,6 @@ from muster.cluster.gangs import GangInput
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Deferred, namespace_of
 
-log = logging.getLogger(__name__)
-LONGEST: Final = 200
-"""Characters of an error that are told."""
-CAUSES: Final = 1000
-"""Distinct ones that are logged."""
 RETRY, SHORTEST = 60.0, 10.0
 """Seconds after which a cycle is tried with a gang over which one has failed, as it is, and with a
 second change."""
@@ -36,24 +30,6 @@ KEPT, GIVEN_UP = 3.0, 30.0
 """Seconds for which a namespace keeps turns in vain, which is longer than a dry run may take, and
 for which it then keeps none."""
 _R = TypeVar("_R")
-
-
-class Causes:
-    """Why gangs could not be looked at. `count(name)` counts each error by its name."""
-
-    def __init__(self, count: Callable[[str], None]) -> None:
-        self._count = count
-        self._logged: set[tuple[str, str]] = set()
-
-    def tell(self, key: str, error: Exception) -> str:
-        """Return in a sentence why a gang cannot be scheduled; log it, once per gang and cause."""
-        name = type(error).__name__
-        self._count(name)
-        sentence = f"it cannot be scheduled, as it is not understood: {name}: {error}"[:LONGEST]
-        if (key, sentence) not in self._logged and len(self._logged) < CAUSES:
-            self._logged.add((key, sentence))
-            log.error("%s: %s", key, sentence, exc_info=error)
-        return sentence
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from typing import Final, TypeVar
 
 from muster.allocator import assume, tracker
 from muster.allocator.binder import Binder
-from muster.allocator.cells import Causes
 from muster.allocator.members import GangSettings, LookStamp, Members
 from muster.allocator.metrics import CycleMetrics
 from muster.allocator.tracker import Effect, GangFacts, GangMemory, Step
@@ -30,6 +29,10 @@ from muster.scheduler.model import namespace_of
 log = logging.getLogger(__name__)
 MAX_VOID: Final = 3
 """The number of void decisions in a row after which many terms are not evaluated once more."""
+LONGEST: Final = 200
+"""Characters of an error that are told."""
+CAUSES: Final = 1000
+"""Distinct ones that are logged."""
 _T = TypeVar("_T")
 
 
@@ -45,7 +48,9 @@ class GangTracker:
     ) -> None:
         """Begin. `count(name)` counts each error over a gang by its name."""
         self._columns, self._kinds, self._effects = columns, kinds, effects
-        self._causes = Causes(count)
+        self._count = count
+        self._logged: set[tuple[str, str]] = set()
+        """The gangs and causes that were logged."""
         self._memories: dict[str, GangMemory] = {}
         self._kind_of: dict[str, Members] = {}
         self._stamps: dict[str, LookStamp] = {}
@@ -111,7 +116,12 @@ class GangTracker:
 
     def refuse(self, key: str, error: Exception, now: float) -> None:
         """Say of a gang that it is not understood. What room it has stays its own."""
-        sentence, kind = self._causes.tell(key, error), self._kind_of.get(key)
+        name, kind = type(error).__name__, self._kind_of.get(key)
+        self._count(name)
+        sentence = f"it cannot be scheduled, as it is not understood: {name}: {error}"[:LONGEST]
+        if (key, sentence) not in self._logged and len(self._logged) < CAUSES:
+            self._logged.add((key, sentence))
+            log.error("%s: %s", key, sentence, exc_info=error)
         if kind is None:
             return
         uid, blank = kind.identity(key)
