@@ -66,26 +66,22 @@ class Evictions:
         self._metrics, self._wake = metrics, wake
 
     def make_room(self, decision: Decision, now: float, period: float, pace: float) -> bool:
-        """Evict for a gang as decided, once that is announced; say whether it is done.
+        """Evict for a gang as decided, once dry runs passed and that is announced.
 
-        Gangs that go rest for `period` seconds; `pace` as in `tracker.accepted`.
+        Return whether it is done. Gangs that go rest for `period` seconds; `pace` as in
+        `tracker.accepted`.
         """
         # If one pod may not be evicted, the eviction of the other pods frees too little.
-        ready = self._is_permitted(decision, now) and self._is_announced(decision, now, pace)
-        if ready and self.carry_out(decision, now, period):
-            return True
-        # The status that it waits for belongs to a pass, and triggers nothing by itself.
-        self._wake(now + period)
-        return False
-
-    def _is_permitted(self, decision: Decision, now: float) -> bool:
-        """Return whether dry runs of all evictions of the decision passed."""
         answers = [
             self._tries(key, [pod for pod in group.places.values() if pod is not None], cause)
             for key, group in self._going(decision, now).items()
             if (cause := _cause(decision, key, group)).evicts
         ]
-        return all(answers)
+        return (
+            all(answers)
+            and self._is_announced(decision, now, pace)
+            and self.carry_out(decision, now, period)
+        )
 
     def _is_announced(self, decision: Decision, now: float, pace: float) -> bool:
         key = decision.gang

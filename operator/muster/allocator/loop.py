@@ -358,12 +358,11 @@ class Loop:
     ) -> None:
         if decision.evictions:
             period = self._settings().schedule_period
-            if not self._may_start(decision, now):
-                self._wake(now + period)
-                return
-            if not self._evictions.make_room(decision, now, period, pace):
+            starts = self._may_start(decision, now)
+            if not (starts and self._evictions.make_room(decision, now, period, pace)):
                 # Not to be accepted either: its nodes are nominated for as long as others are on
-                # their way out, and they are not.
+                # their way out, and they are not. What it waits for need not trigger a cycle.
+                self._wake(now + period)
                 return
             self._moves.made(decision, now)
             moved.update(move.gang for move in decision.moves)
