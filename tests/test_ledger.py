@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6397,
+    "allocator": 6395,
     "api": 3187,
     "cluster": 6476,
     "commands": 5656,

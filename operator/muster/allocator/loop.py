@@ -122,7 +122,6 @@ class Loop:
         self._changed, self._news = asyncio.Event(), True
         self._alarm: asyncio.TimerHandle | None = None
         self._next = math.inf
-        self._waiting = 0
         self.seen: Seen | None = None
         """By the last cycle, for who looks on."""
         self.onlooker: Callable[[Snapshot], None] = lambda _snapshot: None
@@ -239,7 +238,6 @@ class Loop:
         held_back = {gang.key for gang in found if gang.refusal is NOT_NOW}
         held_back |= {d.gang for d in decisions if d.deferred} & self._deferrals.ended
         decisions = self._standing([d for d in decisions if d.gang not in held_back], now)
-        self._waiting = len(decisions)
         self.seen = Seen(snapshot, decisions)
         self.onlooker(snapshot)
         queues = settings.rules.queues(self._store.queues)
@@ -341,7 +339,7 @@ class Loop:
         return seen, snapshot, decisions
 
     def _carry_out(self, decisions: Sequence[Decision], now: float, seen: int) -> None:
-        pace = max(FRESH_FOR, self._waiting / NEWS_PER_SECOND)
+        pace = max(FRESH_FOR, len(decisions) / NEWS_PER_SECOND)
         moved = set[str]()
         for decision in decisions:
             carry_out = partial(self._carry_out_one, decision, seen, moved, pace)
