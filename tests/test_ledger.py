@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3289,
     "muster": 1152,
     "runtime": 2252,
-    "scheduler": 10628,
+    "scheduler": 10553,
     "store": 3245,
-    "tests": 69762,
+    "tests": 69764,
     "tools": 3535,
 }
 

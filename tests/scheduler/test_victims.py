@@ -14,4 +14,4 @@ def test_what_is_freed_where():
     found = make_session(nodes=nodes, gangs=[make_gang(roles=[role], min_member=0)]).victims
     freed, amounts = found.freed(found.tasks(np.array([True, False, True, True])))
     assert (freed.tolist(), amounts[:, CPU].tolist()) == ([1], [2000])
-    assert found.node_lost.tolist() == [False, False, False, True]
+    assert found.node.tolist() == [1, 0, 1, -1]

@@ -44,7 +44,8 @@ def sorted_by(found, useful, near, way):
         SIZE: -sums,
         NEARNESS: np.where(found.whole, np.inf, near[found.at]),
     }[way]
-    return np.lexsort((-units, -useful, found.turn, key, found.guarded))
+    same = (found.whole, found.gang, -found.created, found.loss)
+    return np.lexsort((-units, -useful, *same, key, found.guarded))
 
 
 @pytest.mark.parametrize("seed", range(8))

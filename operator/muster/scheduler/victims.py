@@ -76,7 +76,8 @@ class Victims:
     def _number(self, counts: IntArray) -> None:
         """Make a unit of each task above its gang's minimum, and one of the others of the gang.
 
-        Before these comes the end of the gangs that have one without tasks.
+        Where any of its tasks may be those above the minimum, each is a unit, and the other one
+        has no tasks.
         """
         place = np.arange(len(self._holder)) - np.repeat(np.cumsum(counts) - counts, counts)
         single = place >= (counts - self.surplus)[self._holder]
@@ -89,20 +90,17 @@ class Victims:
         ends = (self.surplus > 0) & (self.surplus < counts)
         ends &= np.array([not gang.leasts for gang in self.gangs], np.bool_)
         single |= ends[self._holder]
-        gangs = len(ends)
-        singles = np.bincount(self._holder, single, gangs).astype(np.int64)
-        base = np.bincount(self._holder, ~single, gangs) > 0
-        sizes = ends + base + singles
+        singles = np.bincount(self._holder, single, len(ends)).astype(np.int64)
+        # The first unit of a gang is its end, if not each task may go without the others.
+        ends |= singles < counts
+        sizes = ends + singles
         starts = np.cumsum(sizes) - sizes
         # Numbered through all gangs by one running sum, then less the singles of the gangs before.
-        ranks = np.cumsum(single) - 1
-        ranks -= (np.cumsum(singles) - singles)[self._holder]
-        others = (starts + ends)[self._holder]
-        unit = np.where(single, others + base[self._holder] + ranks, others)
-        gang_of = np.repeat(np.arange(gangs), sizes)
-        whole = np.ones(len(gang_of), np.bool_)
-        whole[unit[single]] = False
-        self._measure(unit, gang_of, whole)
+        ranks = np.cumsum(single) - 1 - (np.cumsum(singles) - singles)[self._holder]
+        unit = starts[self._holder] + np.where(single, ends[self._holder] + ranks, 0)
+        whole = np.zeros(sizes.sum(), np.bool_)
+        whole[starts[ends]] = True
+        self._measure(unit, np.repeat(np.arange(len(ends)), sizes), whole)
 
     def _extras(self, owner: int, rows: slice) -> BoolArray:
         """Return which of its tasks a gang has above the minimum of their role.
@@ -196,32 +194,12 @@ class Victims:
         return starts
 
     @cached_property
-    def node_lost(self) -> BoolArray:
-        """(U,): the node of any of its tasks is gone."""
-        lost: BoolArray = np.bincount(self.unit, self.node < 0, len(self.gang)) > 0
-        return lost
-
-    @cached_property
-    def turn(self) -> IntArray:
-        """(U,): its place if the least loss goes first, then the youngest; equal ones share it."""
-        keys = (self.whole, self.gang, -self.created, self.loss)
-        order = np.lexsort(keys)
-        # Equal ones share a place, so that keys behind this one can still tell them apart.
-        differ = np.any([np.diff(key[order].astype(np.float64)) != 0 for key in keys], axis=0)
-        turn: IntArray = np.zeros(len(order), np.int64)
-        turn[order[1:]] = np.cumsum(differ)
-        return turn
-
-    @cached_property
     def _position(self) -> Mapping[int, int]:
         return {id(gang): i for i, gang in enumerate(self.gangs)}
 
     def own(self, gang: Gang) -> BoolArray:
         """Return (U,) which units are the gang's."""
-        mine = np.zeros(len(self.gang), np.bool_)
-        at = self._position.get(id(gang))
-        if at is not None:
-            mine[self.begins[at] : self.begins[at] + self.sizes[at]] = True
+        mine: BoolArray = self.gang == self._position.get(id(gang), -1)
         return mine
 
     def spread(self, values: np.ndarray) -> np.ndarray:

@@ -42,7 +42,7 @@ def choose(cpus, *gangs, allowed=lambda order: order):
     victims, trial = session.victims, eviction.Trial(session, Ask(session.gangs[0]))
     every, before = np.ones(len(victims.gang), np.bool_), session.budget.left
     ways = Ways(victims, victims.amount[:, CPU])
-    chosen = eviction.choose(ways, every, trial, allowed, {})
+    chosen = eviction.choose(ways, every, trial, allowed)
     cost = before - session.budget.left
     if chosen is None:
         return None, cost

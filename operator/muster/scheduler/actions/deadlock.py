@@ -11,9 +11,9 @@ import numpy as np
 
 from muster.api.reasons import DeletionReason
 from muster.scheduler import diagnosis
-from muster.scheduler.actions.allocate import attempt
-from muster.scheduler.actions.eviction import Trial, lawful_of, mark, others, seal
+from muster.scheduler.actions.eviction import evict, lawful_of, mark, others
 from muster.scheduler.ask import Ask
+from muster.scheduler.budget import VICTIM
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 
@@ -67,14 +67,5 @@ def _release(session: Session, victim: GangState, gang: GangState) -> bool:
     if not session.budget.may_search(gang.spec.key):
         return False
     session.respect(gang.spec.priority)
-    if not Trial(session, ask).fits(chosen):
-        return False
-    before = session.mark()
-    session.evict(ask, chosen, DeletionReason.DEADLOCK)
-    if session.rules.barrier(gang, gang.demand()) is None:
-        attempt(session, ask)
-    if gang.need > gang.promised:
-        session.undo(before)
-        return False
-    seal(session, ask, chosen)
-    return True
+    session.budget.spend(VICTIM)
+    return evict(session, ask, chosen, DeletionReason.DEADLOCK)

@@ -27,7 +27,6 @@ from muster.scheduler.model import UNLIMITED, BoolArray, Gang, Link, PodSet, Sha
 from muster.scheduler.ranks import placements
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
-from muster.scheduler.ways import Ways
 
 HOUR: Final = 3600.0
 MOVES_PER_HOUR: Final = 6
@@ -116,7 +115,8 @@ def _movable(
     busy = {id(other.spec) for other in session.gangs if other.placements or other.promised}
     others = (id(g) not in busy and g.key not in pinned and can_move(g) for g in victims.gangs)
     able = np.fromiter(others, np.bool_, len(victims.gangs))
-    able[victims.gang[victims.node_lost | victims.evicted]] = False
+    able[victims.gang[victims.evicted]] = False
+    able[victims.gang[victims.unit[victims.node < 0]]] = False
     # A move never overrides a disruption budget: it only serves the use of nodes.
     stays = victims.critical | victims.guarded | (victims.priority > ask.gang.spec.priority)
     movable: BoolArray = victims.spread(able) & eviction.others(session, ask) & ~stays
@@ -138,13 +138,13 @@ def _search(session: Session, ask: Ask, open_: BoolArray, most: int) -> BoolArra
     """Move the cheapest (U,) victims that fit elsewhere; None: nothing was moved."""
     victims = session.victims
     trial = eviction.Trial(session, ask)
-    ways = Ways(victims, eviction.usefulness(session, ask))
+    ways = eviction.ways_of(session, ask.gang, "defragment")
     open_ = open_ & (ways.freed > 0)
     if not open_.any() or trial.fits(np.zeros_like(open_)):
         return None
     while not session.budget.exhausted():
         session.budget.spend(VICTIM)
-        chosen = eviction.choose(ways, open_, trial, lambda order: order, {})
+        chosen = eviction.choose(ways, open_, trial, lambda order: order)
         if chosen is None:
             return None
         owners = sorted(np.unique(victims.gang[chosen]), key=lambda at: victims.gangs[at].key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -36,7 +36,7 @@ from muster.scheduler.model import (
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 from muster.scheduler.victims import Price, Victims
-from muster.scheduler.ways import FEW, LONG, Nearness, Ways
+from muster.scheduler.ways import FEW, LONG, Ways
 
 Among = Callable[[Session, Ask], BoolArray]
 """(U,) which units may be looked at for a gang; the same for all of its queue and priority."""
@@ -172,7 +172,7 @@ def _make_room(session: Session, ask: Ask, open_: BoolArray, rank: _Rank) -> boo
     Else the caller undoes it.
     """
     gang, victims = ask.gang, session.victims
-    ways, prices = _ways(session, ask, rank)
+    ways = ways_of(session, gang, rank)
     # Of a gang that has no more than its minimum left nothing goes but the whole.
     extra = victims.spread(victims.surplus > 0)
     open_ = open_ & (ways.freed > 0) & (victims.whole | extra)
@@ -196,32 +196,41 @@ def _make_room(session: Session, ask: Ask, open_: BoolArray, rank: _Rank) -> boo
         # Less that goes on its own side makes the side of the gang grow by more.
         return not reclaims or len(rules.lawful(grounds.hook, gang, victims, units)) == len(units)
 
-    chosen = choose(ways, open_, trial, allowed, prices, is_fair)
-    if chosen is None and (open_ & (friends := _friends(session, ask))).any():
+    chosen = choose(ways, open_, trial, allowed, is_fair)
+    if chosen is None and (open_ & (friends := _friends(session, gang))).any():
         # With too many gone there is nobody left to be near to.
-        chosen = choose(ways, open_ & ~friends, trial, allowed, prices, is_fair)
-    if chosen is not None and (reclaims or _is_fair(session, ask, chosen)):
-        session.evict(ask, chosen, ACTION[grounds.hook])
-        attempt(session, ask)
-        if gang.need <= gang.promised:
-            seal(session, ask, chosen)
-            return True
-    return False
+        chosen = choose(ways, open_ & ~friends, trial, allowed, is_fair)
+    if chosen is None or not (reclaims or _is_fair(session, gang, chosen)):
+        return False
+    return evict(session, ask, chosen, ACTION[grounds.hook])
 
 
-def _ways(session: Session, ask: Ask, rank: _Rank) -> tuple[Ways, Prices]:
-    """Return the orders to look at units for the gang, and what they led to before.
+def evict(session: Session, ask: Ask, chosen: BoolArray, action: DeletionReason) -> bool:
+    """Evict the (U,) chosen units if the gang then gets its nodes. Return whether it does."""
+    gang, mark = ask.gang, session.mark()
+    session.evict(ask, chosen, action)
+    attempt(session, ask)
+    if gang.need > gang.promised:
+        session.undo(mark)
+        return False
+    seal(session, ask, chosen)
+    return True
 
-    Gangs that are alike share both; those share the orders to which each task is as useful.
+
+def ways_of(session: Session, gang: GangState, rank: Hashable) -> Ways:
+    """Return the orders to look at units for the gang.
+
+    Gangs of one `rank` that need as many tasks, and to which each unit is as useful, share them.
     """
-    gang, victims = ask.gang, session.victims
+    victims, suits = session.victims, np.zeros(len(session.snapshot.nodes.names) + 1, np.bool_)
+    # (N + 1,) which nodes suit any of its tasks; the last stands for none.
+    for tasks in gang.tasks:
+        suits[:-1] |= session.barred(tasks.pod_set.shape)[0] == 0
+    parts = _parts(session, gang, suits)
     if any(tasks.shape.tied or tasks.shape.ports for tasks in gang.tasks):
-        return Ways(victims, usefulness(session, ask)), {}
-    parts, suits = _parts(session, ask), _suits(session, gang)
-    demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
-    alike = ("prices", rank, demand, _lacks_slots(session, gang))
-    prices = session.cached(alike, Prices)
-    key = (rank, parts.tobytes(), suits.tobytes())
+        return Ways(victims, _usefulness(session, gang, suits, parts))
+    counts = tuple(count for _, count in gang.demand())
+    key = (rank, counts, parts.tobytes(), suits.tobytes())
     kept = session.cached("ways", dict[object, Ways])
     if key not in kept:
         # As with `Session.fit`, columns for all of very many kinds would fill the memory.
@@ -229,14 +238,13 @@ def _ways(session: Session, ask: Ask, rank: _Rank) -> tuple[Ways, Prices]:
             del kept[next(iter(kept))]
         # New columns of all units, and what each order begins with.
         session.budget.spend(len(victims.gang))
-        kept[key] = Ways(victims, usefulness(session, ask))
-    return kept[key], prices
+        kept[key] = Ways(victims, _usefulness(session, gang, suits, parts))
+    return kept[key]
 
 
-def _is_fair(session: Session, ask: Ask, chosen: BoolArray) -> bool:
-    """Say whether the queue stays within its due, or grows while no other waits for its own."""
-    gang, victims = ask.gang, session.victims
-    queue, units = gang.queue, np.flatnonzero(chosen)
+def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
+    """Return whether the queue stays within its due, or grows while no other waits for its own."""
+    victims, queue, units = session.victims, gang.queue, np.flatnonzero(chosen)
     of = victims.queue[units]
     freed = {
         victims.queues[i]: victims.amount[units[of == i]].sum(axis=0)
@@ -273,19 +281,24 @@ KEPT: Final = 32
 """How many ways are kept at a time."""
 
 
-def usefulness(session: Session, ask: Ask) -> FloatArray:
-    """Return (U,) what part of the gang's need each unit would free where the gang may go."""
-    victims, suits = session.victims, _suits(session, ask.gang)
-    each = _parts(session, ask)[victims.pod_set] * suits[victims.node]
-    parts: FloatArray = np.bincount(victims.unit, each, len(victims.gang)).astype(np.float64)
+def _usefulness(
+    session: Session, gang: GangState, suits: BoolArray, parts: FloatArray
+) -> FloatArray:
+    """Return (U,) what part of the gang's need each unit would free on the nodes that suit."""
+    victims = session.victims
+    each = parts[victims.pod_set] * suits[victims.node]
+    useful: FloatArray = np.bincount(victims.unit, each, len(victims.gang)).astype(np.float64)
     # As useful as all of the need: without them the gang fits nowhere, however much room there is.
-    parts[_in_the_way(session, ask, suits)] += 1
-    return parts
+    useful[_in_the_way(session, gang, suits)] += 1
+    return useful
 
 
-def _parts(session: Session, ask: Ask) -> FloatArray:
+def _parts(session: Session, gang: GangState, suits: BoolArray) -> FloatArray:
     """Return (L,) what part of the gang's need one task of each pod set holds."""
-    lacking, full = ask.gang.lacking(), _lacks_slots(session, ask.gang)
+    lacking, room = gang.lacking(), session.room
+    # Each search needs it, and all columns would cost ten times as much as this one.
+    debt = np.maximum(room.promised[:, PODS] - room.ending[:, PODS], 0)
+    full = (suits[:-1] & (room.idle[:, PODS] - debt < SLOT)).any()
     # Slots are nearly always there: counted as a need they would make of many small pods the most
     # useful victims.
     columns = [c for c in np.flatnonzero(lacking > 0).tolist() if c != PODS or full]
@@ -295,26 +308,9 @@ def _parts(session: Session, ask: Ask) -> FloatArray:
     return parts
 
 
-def _suits(session: Session, gang: GangState) -> BoolArray:
-    """Return (N + 1,) which nodes suit any of its tasks; the last stands for none."""
-    suits = np.zeros(len(session.snapshot.nodes.names) + 1, np.bool_)
-    for tasks in gang.tasks:
-        suits[:-1] |= session.barred(tasks.pod_set.shape)[0] == 0
-    return suits
-
-
-def _lacks_slots(session: Session, gang: GangState) -> bool:
-    """Return whether any of the nodes that suit has no slot for a pod left."""
-    # Each search needs it twice, and all columns would cost ten times as much as this one.
-    room = session.room
-    debt = np.maximum(room.promised[:, PODS] - room.ending[:, PODS], 0)
-    return bool((_suits(session, gang)[:-1] & (room.idle[:, PODS] - debt < SLOT)).any())
-
-
-def _in_the_way(session: Session, ask: Ask, suits: BoolArray) -> IntArray:
+def _in_the_way(session: Session, gang: GangState, suits: BoolArray) -> IntArray:
     """Return the units that keep the gang away by their ports, or by being where they are."""
-    gang, victims = ask.gang, session.victims
-    affinity, met = session.room.affinity, session.met
+    victims, affinity, met = session.victims, session.room.affinity, session.met
     rivals = [affinity.rivals(tasks.pod_set.shape)[0] for tasks in gang.tasks]
     wanted = {tasks.pod_set.shape for tasks in gang.tasks if tasks.shape.ports}
     if not wanted and not any(map(len, rivals)):
@@ -324,10 +320,10 @@ def _in_the_way(session: Session, ask: Ask, suits: BoolArray) -> IntArray:
     return np.unique(victims.unit[terms | (ports & suits[victims.node])])
 
 
-def _friends(session: Session, ask: Ask) -> BoolArray:
+def _friends(session: Session, gang: GangState) -> BoolArray:
     """Return (U,) the units that the gang has to be near."""
     victims, affinity = session.victims, session.room.affinity
-    friends = [affinity.rivals(tasks.pod_set.shape)[1] for tasks in ask.gang.tasks]
+    friends = [affinity.rivals(tasks.pod_set.shape)[1] for tasks in gang.tasks]
     marks = np.zeros(len(victims.gang), np.bool_)
     near = victims.of_pod_sets(lambda pod_set: any(pod_set.shape in f for f in friends))
     marks[victims.unit[near]] = True
@@ -366,7 +362,8 @@ class Trial:
         shapes = [tasks.shape for tasks, _ in self._demand]
         several, confined = len(shapes) > 1, session.rules.cramped(gang) is not None
         self._tied = any(shape.tied or shape.ports for shape in shapes)
-        self._exact = not (several or self._tied or confined)
+        self.exact: Final = not (several or self._tied or confined)
+        """Sums decide, so that it also helps to empty the nodes that lack least."""
         self._lasting = session.lasting(ask, gang.tasks[0])
         self._fits = [session.fit(ask, tasks, future=True) for tasks, _ in self._demand]
         requests = np.array([shape.request for shape in shapes])
@@ -383,9 +380,10 @@ class Trial:
             self._wanted = np.append(self._wanted, self._wanted @ self._requests)
         self._lacking: FloatArray = gang.lacking()
         # Evictions never make a gang exceed limits that it keeps already.
-        self._limited = self._exact and session.rules.admissible(gang, self._lacking) is not None
+        self._limited = self.exact and session.rules.admissible(gang, self._lacking) is not None
+        self._known: Final[dict[bytes, bool]] = {}
+        """Units -> whether the gang can be placed without them, where that was tried."""
         self._evaluate(np.zeros(len(self._victims.gang), np.bool_))
-        self._is_narrow = False
 
     def narrowed(self, chosen: BoolArray) -> Trial:
         """Return the same question for (U,) chosen units and fewer, answered faster."""
@@ -395,7 +393,7 @@ class Trial:
 
     def _evaluate(self, some: BoolArray) -> None:
         """Sum what the nodes without these (U,) units give, which stays the same."""
-        victims, self._some, self._is_narrow = self._victims, some, True
+        victims, self._some = self._victims, some
         members = victims.tasks(some)
         members = members[victims.node[members] >= 0]
         self._unit = victims.unit[members]
@@ -457,10 +455,11 @@ class Trial:
         return free
 
     def fits(self, chosen: BoolArray) -> bool:
-        """Return whether the gang fits without the (U,) chosen units, if the budget allows it."""
-        if not self._is_narrow and chosen.any():
-            return self.narrowed(chosen).fits(chosen)
-        if not self._exact and self.budget.exhausted():
+        """Return whether the gang fits without the (U,) chosen units, if the budget allows it.
+
+        These are some of those to which the question is narrowed.
+        """
+        if not self.exact and self.budget.exhausted():
             return False
         self.budget.spend(VICTIM + len(self._unit))
         if self._limited and not self._admissible(chosen):
@@ -470,7 +469,11 @@ class Trial:
             given = self._given(self._nodes, self._freed(self._free, rows, self._place[rows]))
             if not self._suffices(given.sum(axis=0) + self._others).all():
                 return False
-        return self._exact or self._rehearse(chosen)
+        key = np.flatnonzero(chosen).tobytes()
+        # Several orders lead to the same units, and to place a gang is far dearer than the sums.
+        if not self.exact and key not in self._known:
+            self._known[key] = self._rehearse(chosen)
+        return self.exact or self._known[key]
 
     def _rehearse(self, chosen: BoolArray) -> bool:
         """Return whether the gang can be placed without the units, which is undone."""
@@ -491,7 +494,7 @@ class Trial:
         victims, few, many = self._victims, self._least(order), len(order)
         if not 0 < few <= many:
             return None
-        if (self._exact and not self._limited) or self.fits(mark(victims, order[:few])):
+        if (self.exact and not self._limited) or self.fits(mark(victims, order[:few])):
             return order[:few]
         if few == many or not self.fits(mark(victims, order)):
             return None
@@ -507,7 +510,7 @@ class Trial:
 
     def _least(self, order: IntArray) -> int:
         """Return how many of the first units the sums require, by one sum over them all."""
-        turns = _turns(self._victims, order, self._unit)
+        turns = np.minimum(*_places(self._victims, order, self._unit))
         rows = np.flatnonzero(turns < len(order))
         # By node, and on each in the order in which they go: then the running sum of a node's rows
         # is what is free there after each of them.
@@ -535,7 +538,10 @@ class Trial:
         """Return the positions of those of these units that might stay, one alone."""
         victims, width = self._victims, len(self._nodes)
         rows = np.flatnonzero(mark(victims, units)[self._unit])
-        owner, place = _owners(victims, units, self._unit[rows]), self._place[rows]
+        own, end = _places(victims, units, self._unit[rows])
+        # What goes by itself and with the end of its gang goes whichever of them stays.
+        both = (np.maximum(own, end) < len(units)) & ~victims.whole[self._unit[rows]]
+        owner, place = np.where(both, len(units), np.minimum(own, end)), self._place[rows]
         pairs, pair = np.unique(owner * width + place, return_inverse=True)
         owners, places = pairs // width, pairs % width
         free = self._freed(self._free, rows, place)
@@ -548,13 +554,8 @@ class Trial:
         lost = sums(owners, lost, len(units) + 1)[:-1].astype(np.int64)
         return np.flatnonzero(self._suffices(held.sum(axis=0) + self._others - lost))
 
-    @property
-    def nearness(self) -> Nearness | None:
-        """What returns how near each node is to one more task; None: that decides nothing."""
-        return self._lack if self._exact else None
-
-    def _lack(self) -> FloatArray:
-        """Return (N,) what part of a task's request each node lacks."""
+    def lack(self) -> FloatArray:
+        """Return (N,) what part of the request of one more task each node lacks, if `exact`."""
         ((tasks, _),), free = self._demand, self._free_on(ALL)
         shape, capacity = tasks.shape.request, self._given(ALL)[:, 0]
         lack = np.zeros(len(free))
@@ -562,8 +563,8 @@ class Trial:
             more = shape[column] * (capacity + 1) - free[:, column]
             np.maximum(lack, more / shape[column], out=lack)
         # Nodes that lack the same stay apart.
-        nearness: FloatArray = lack + np.arange(len(lack)) * 1e-9
-        return nearness
+        apart: FloatArray = lack + np.arange(len(lack)) * 1e-9
+        return apart
 
     def _admissible(self, chosen: BoolArray) -> bool:
         """Return whether the queue's limits allow the gang once these are gone."""
@@ -580,39 +581,22 @@ class Trial:
         return refusal is None
 
 
-def _turns(victims: Victims, order: IntArray, units: IntArray) -> IntArray:
-    """Return (M,) at which place of the order each of these units goes; its length: not at all."""
-    turns = np.full(len(victims.gang), len(order))
-    turns[order] = np.arange(len(order))
-    ends, found = order[victims.whole[order]], turns[units]
-    if len(ends):
-        ended = np.full(len(victims.gangs), len(order))
-        ended[victims.gang[ends]] = turns[ends]
-        left = ~victims.evicted[units]
-        found[left] = np.minimum(found[left], ended[victims.gang[units[left]]])
-    return found
+def _places(victims: Victims, order: IntArray, units: IntArray) -> tuple[IntArray, IntArray]:
+    """Return (M,) each the places in the order of these units, and of the ends of their gangs.
 
-
-def _owners(victims: Victims, going: IntArray, units: IntArray) -> IntArray:
-    """Return (M,) the position of what goes which, if it stays, lets each of these units stay.
-
-    Beside the end of its gang that is none of them: the number of what goes, as for all the rest.
+    The length of the order stands for none.
     """
-    places = np.full(len(victims.gang), len(going))
-    places[going] = np.arange(len(going))
-    ends, owners = going[victims.whole[going]], places[units]
-    if len(ends):
-        ended = np.full(len(victims.gangs), -1)
-        ended[victims.gang[ends]] = places[ends]
-        end, known = ended[victims.gang[units]], owners < len(going)
-        both = known & (end >= 0) & ~victims.whole[units]
-        owners = np.where(both, len(going), np.where(~known & (end >= 0), end, owners))
-    return owners
+    own = np.full(len(victims.gang), len(order))
+    own[order] = np.arange(len(order))
+    end, ends = np.full(len(victims.gangs), len(order)), order[victims.whole[order]]
+    end[victims.gang[ends]] = own[ends]
+    return own[units], end[victims.gang[units]]
 
 
-Prices = dict[int, Price]
 Allowed = Callable[[IntArray], IntArray]
 """Units in order -> those of them that may go together."""
+Offer = tuple[Price, BoolArray]
+"""(U,) units that are enough, and what they are compared by."""
 
 
 def choose(
@@ -620,72 +604,54 @@ def choose(
     open_: BoolArray,
     trial: Trial,
     allowed: Allowed,
-    prices: Prices,
     is_fair: Callable[[IntArray], bool] = lambda _: True,
 ) -> BoolArray | None:
-    """Return (U,) what goes of the (U,) open units so that the trial fits; None: nothing does.
+    """Return (U,) of the open units the cheapest set that is enough, as far as it was found.
 
-    Where the budget ends, the best set until then; none that holds a unit that is not needed.
-    `prices`: order -> what it led to for the last of the gangs that are alike. `is_fair`: whether
-    units may go if no others do.
+    `is_fair`: whether units may go if no others do.
     """
-    victims = ways.victims
-    best: tuple[Price, BoolArray] | None = None
-    seen: set[bytes] = set()
-    vain: set[bytes] = set()
+    victims, many = ways.victims, np.count_nonzero(open_)
+    best: Offer | None = None
+    offers: dict[bytes, Offer | None] = {}
     # For gangs that are alike an order hardly becomes cheaper: where there are many units nobody
     # asks those that were dearer the last time.
-    many = np.count_nonzero(open_)
-    known = prices if many > LONG else {}
-    orders = ways.orders(open_, trial.nearness)
+    known = ways.prices if many > LONG else {}
+    orders = ways.orders(open_, trial.lack if trial.exact else None)
     for way in sorted(range(len(orders)), key=lambda way: (way in known, known.get(way), way)):
-        if best is not None and way in known and known[way] >= best[0]:
-            continue
-        if best is not None and trial.budget.exhausted():
+        dearer = best is not None and way in known and known[way] >= best[0]
+        if dearer or (best is not None and trial.budget.exhausted()):
             break
-        found = _shortest(victims, orders[way], trial, allowed, seen, vain)
-        needed = None if found is None else _needed(victims, *found)
-        if needed is None or not is_fair(needed):
+        found = _enough_of(victims, orders[way], trial, allowed)
+        if found is None:
             continue
-        chosen = mark(victims, needed)
-        offer = (price(victims, chosen), chosen)
-        prices[way] = offer[0]
-        if best is None or offer[0] < best[0]:
-            best = offer
+        # Several orders lead to the same units.
+        if (key := found[0].tobytes()) not in offers:
+            needed, offers[key] = _needed(victims, *found), None
+            if needed is not None and is_fair(needed):
+                chosen = mark(victims, needed)
+                offers[key] = price(victims, chosen), chosen
+        if (offer := offers[key]) is not None:
+            ways.prices[way] = offer[0]
+            best = offer if best is None or offer[0] < best[0] else best
     if many <= FEW:
         units = np.flatnonzero(open_)
         best = _search(victims, units, trial.narrowed(mark(victims, units)), allowed, best)
     return None if best is None else best[1]
 
 
-def _shortest(
-    victims: Victims,
-    orders: Iterable[IntArray],
-    trial: Trial,
-    allowed: Allowed,
-    seen: set[bytes],
-    vain: set[bytes],
+def _enough_of(
+    victims: Victims, orders: Iterable[IntArray], trial: Trial, allowed: Allowed
 ) -> tuple[IntArray, Trial] | None:
-    """Return the fewest first units of an order that are enough, and the question of these.
-
-    None, too, where that is what another order has found, which is `seen`. `vain`: marks of all
-    that goes with an order to no avail; in another order it would be as little.
-    """
+    """Return the fewest first units of an order that are enough, and the question of these."""
     for order in orders:
-        if order.tobytes() in seen or trial.budget.exhausted():
+        if trial.budget.exhausted():
             return None
         trial.budget.spend(VICTIM + len(order))
         going = lawful_of(victims, order, allowed)
-        marks = mark(victims, going)
-        if (all_of_it := marks.tobytes()) in vain:
-            continue
-        narrow = trial.narrowed(marks)
+        narrow = trial.narrowed(mark(victims, going))
         enough = narrow.enough(going)
         if enough is not None:
-            news = enough.tobytes() not in seen
-            seen |= {order.tobytes(), enough.tobytes()}
-            return (enough, narrow) if news else None
-        vain.add(all_of_it)
+            return enough, narrow
     return None
 
 
@@ -779,8 +745,8 @@ def _search(
     units: IntArray,
     trial: Trial,
     allowed: Allowed,
-    best: tuple[Price, BoolArray] | None,
-) -> tuple[Price, BoolArray] | None:
+    best: Offer | None,
+) -> Offer | None:
     """Return the cheapest of all sets, or the best that was found until the budget ended.
 
     Depth first over "goes" and "stays", cheapest units first; a branch ends where it costs as
