@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3289,
     "muster": 1152,
     "runtime": 2252,
-    "scheduler": 10553,
+    "scheduler": 10551,
     "store": 3245,
-    "tests": 69764,
+    "tests": 69778,
     "tools": 3535,
 }
 

@@ -20,6 +20,7 @@ from support.builders.scheduler import (
     make_role,
     make_session,
     make_snapshot,
+    run,
 )
 
 
@@ -141,3 +142,14 @@ def test_ways_are_kept_of_few_kinds(monkeypatch, holds, kept):
     preempt(session, session.gangs)
     assert len(session.cached("ways", dict)) == kept
     assert [g.spec.key for g in session.gangs if g.promised] == [g.key for g in high]
+
+
+def test_a_role_takes_no_more_than_its_gang_has_above_its_minimum():
+    """Whatever plugins answer: without `gang` in the policy, too."""
+    low = make_role(role="low", cpu=1, held=[(i, "n1") for i in range(4)])
+    high = make_role(role="high", cpu=1, replicas=4, priority=5)
+    rules = policy.parse({"actions": "preempt", "tiers": [{"plugins": [{"name": "priority"}]}]})
+    pods = [make_pod(name=f"pod-{i}", cpu=1) for i in range(4)]
+    one = make_gang(roles=[low, high], min_member=2)
+    decided = run(with_policy=rules, nodes=[make_node(cpu=4)], pods=pods, gangs=[one])
+    assert len(decided["team/a"].evictions) == 2

@@ -6,6 +6,7 @@ import pytest
 
 from muster.api.reasons import DeletionReason
 from muster.scheduler import policy
+from muster.scheduler.actions.eviction import lawful_of
 from muster.scheduler.ask import Ask
 from muster.scheduler.hooks import NO, VETO, YES, Claim, Hooks, Rules
 from support.builders.scheduler import make_gang, make_node, make_queue, make_role, make_session
@@ -45,31 +46,32 @@ def test_conformance():
         assert ask("conformance", hook, gangs) == [YES, VETO]
 
 
-def test_gang_gives_its_surplus_or_all():
-    """Units are the end of a gang, and each task of one that may lose some; all may go."""
+def test_no_gang_is_broken_under_any_policy():
+    """Units are the end of a gang, and each task of one that may lose some; all may go.
+
+    A surplus that was taken in this cycle cannot be taken again by another count.
+    """
     gangs = [running("a", 4, min_member=2), running("b", 3)]
-    answers = [YES, YES, YES, VETO, VETO, YES]
-    assert ask("gang", "preemptable", gangs, together=True) == answers
-
-
-def test_gang_counts_what_has_gone():
-    """A surplus that was taken in this cycle cannot be taken again by another count."""
-    gangs = [running("a", 4, min_member=2)]
     session = make_session(
         nodes=[make_node(cpu=10)],
         gangs=[*gangs, make_gang(key="team/zz", roles=[make_role(replicas=1, cpu=1)])],
     )
     (gang,) = session.gangs
     victims = session.victims
-    assert (victims.surplus.tolist(), victims.whole.tolist()) == ([2], [True] + [False] * 4)
-    going = np.array([False, False, False, True, True])
-    session.evict(Ask(gang), going, DeletionReason.PREEMPT)
-    assert victims.surplus.tolist() == [0]
-    rules = Rules([[Hooks(preemptable=session.rules._asked["preemptable"][1])]])
-    left = rules.evictable("preemptable", gang, victims, np.arange(3))
-    assert left.tolist() == [0]
+    assert victims.surplus.tolist() == [2, 0]
+    assert victims.whole.tolist() == [True, *[False] * 4, True]
+
+    def going(units):
+        return lawful_of(victims, np.array(units), lambda order: order).tolist()
+
+    assert going([0, 1, 2, 3, 4, 5]) == [0, 1, 2, 5]
+    assert going([1, 2, 3]) == [1, 2]
+    chosen = np.array([False, False, False, True, True, False])
+    session.evict(Ask(gang), chosen, DeletionReason.PREEMPT)
+    assert victims.surplus.tolist() == [0, 0]
+    assert going([0, 1, 2]) == [0]
     session.undo(0)
-    assert victims.surplus.tolist() == [2]
+    assert victims.surplus.tolist() == [2, 0]
     assert not victims.evicted.any()
     assert session.room.free(np.array([0]), future=True).tolist() == [
         session.room.idle[0].tolist()

@@ -7,11 +7,12 @@ Within a gang, too, a role of higher priority takes the room of extra tasks of a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
 
-from muster.scheduler.actions.eviction import ACTION, Grounds, claim, others, starving
+from muster.scheduler.actions.eviction import ACTION, Grounds, claim, lawful_of, others, starving
 from muster.scheduler.ask import Ask
 from muster.scheduler.model import BoolArray, IntArray
 from muster.scheduler.session import Session
@@ -83,10 +84,11 @@ def _inside(session: Session, gang: GangState, tasks: PodSetState) -> None:
     )
     if not (lower and tasks.left) or session.choose(ask, tasks, 1, future=True).order:
         return
+    may_go = partial(session.rules.evictable, HOOK, gang, victims)
     for unit in _own_extras(victims, gang, tasks).tolist():
         if tasks.promised >= tasks.left:
             return
-        if not len(session.rules.evictable(HOOK, gang, victims, np.array([unit]))):
+        if not len(lawful_of(victims, np.array([unit]), may_go)):
             continue
         mark, chosen = session.mark(), np.zeros(len(victims.gang), np.bool_)
         chosen[unit] = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.api.reasons import Reason
-from muster.scheduler.hooks import VETO, YES, Answers, Claim, Hooks, Parsed
+from muster.scheduler.hooks import YES, Answers, Claim, Hooks, Parsed
 from muster.scheduler.model import Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
@@ -28,12 +28,8 @@ def answer(_session: Session, _arguments: Parsed) -> Hooks:
 
 
 def _evictable(claim: Claim) -> Answers:
-    victims = claim.victims
-    gangs, single = victims.gang[claim.units], ~victims.whole[claim.units]
-    # Together each counts those of its gang that go before it; alone each may be the first.
-    before = victims.before(gangs, single[:, None])[:, 0] if claim.together else 0
-    # A veto, not a no: below its minimum no other tier may take a task singly. Whole gangs may go.
-    return np.where(single & (before >= victims.surplus[gangs]), VETO, YES)
+    # No policy lets a gang be broken, so that the action offers only what leaves gangs whole.
+    return np.full(len(claim.units), YES)
 
 
 def _ready(gang: GangState) -> bool:
