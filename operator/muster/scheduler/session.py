@@ -192,17 +192,7 @@ class Session:
     @cached_property
     def victims(self) -> Victims:
         """All tasks that have a node."""
-        snapshot = self.snapshot
-        return Victims(snapshot.gangs, self._pod_sets, snapshot.nodes, self.total, snapshot.now)
-
-    @cached_property
-    def spared(self) -> BoolArray | None:
-        """(G,): gangs of `victims` of which nothing may be evicted now; None: there are none."""
-        snapshot, gangs = self.snapshot, self.victims.gangs
-        if not snapshot.sparing:
-            return None
-        spared = (snapshot.spared_until(gang) > snapshot.now for gang in gangs)
-        return np.fromiter(spared, np.bool_, len(gangs))
+        return Victims(self.snapshot, self._pod_sets, self.total)
 
     @cached_property
     def overdue(self) -> BoolArray:

@@ -22,8 +22,8 @@ from muster.scheduler.model import (
     FloatArray,
     Gang,
     IntArray,
-    Nodes,
     PodSet,
+    Snapshot,
     sums,
 )
 
@@ -36,9 +36,8 @@ PodSets = Callable[[Gang], Sequence[PodSet]]
 class Victims:
     """Everything that has a node. What the gangs have left changes as units are evicted."""
 
-    def __init__(
-        self, gangs: Iterable[Gang], pod_sets: PodSets, nodes: Nodes, total: FloatArray, now: float
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, pod_sets: PodSets, total: FloatArray) -> None:
+        gangs, now = snapshot.gangs, snapshot.now
         holders = (gang for gang in gangs if any(pod_set.held for pod_set in gang.pod_sets))
         self.gangs: Final = tuple(sorted(holders, key=lambda gang: gang.key))
         self.pod_sets: Final = tuple(
@@ -49,7 +48,7 @@ class Victims:
         self.pod_set: Final[IntArray] = np.repeat(np.arange(len(of_sets)), of_sets)
         """(M,)"""
         held = [task for pod_set in self.pod_sets for task in pod_set.held]
-        known = nodes.index.get
+        known = snapshot.nodes.index.get
         self.node: Final[IntArray] = np.array([known(node, -1) for _, node in held], np.int64)
         """(M,): -1 if the node is gone."""
         sizes = np.array(counts, np.int64)
@@ -72,6 +71,10 @@ class Victims:
         self.queues: Final = tuple(sorted({gang.queue for gang in self.gangs}))
         """The names of the queues that have victims."""
         self._number(sizes)
+        spares = snapshot.sparing
+        kept = (g.unevictable or (spares and snapshot.spared_until(g) > now) for g in self.gangs)
+        self.unevictable: Final[BoolArray] = self._of_gangs(kept) > 0
+        """(U,): the API server refused to evict its gang, or its queue protects it for now."""
 
     def _number(self, counts: IntArray) -> None:
         """Make a unit of each task above its gang's minimum, and one of the others of the gang.
@@ -164,7 +167,6 @@ class Victims:
         """(U,): its gang keeps the cluster at work."""
         self.guarded: BoolArray = self._of_gangs(g.guarded for g in self.gangs) > 0
         """(U,): a disruption budget of its gang forbids to take it."""
-        self.unevictable: BoolArray = self._of_gangs(g.unevictable for g in self.gangs) > 0
         place = {name: i for i, name in enumerate(self.queues)}
         places = [place[gang.queue] for gang in self.gangs]
         self.queue: IntArray = self.spread(np.array(places, np.int64))

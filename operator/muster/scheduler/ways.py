@@ -37,7 +37,7 @@ class Ways:
         """(U,): the same; of the end of a gang all that the gang would free."""
         self.prices: Final[dict[int, Price]] = {}
         """Order -> what it led to the last time."""
-        self._near = np.zeros(0)
+        self._lack: Callable[[], FloatArray] | None = None
         self._firsts: dict[int, IntArray] = {}
         self._open: BoolArray = np.zeros(len(useful), np.bool_)
         self._count = 0
@@ -54,19 +54,13 @@ class Ways:
         # kept might lack the new ones.
         if (open_ & ~self._open).any():
             self._firsts.clear()
-        self._open, self._count = open_, int(np.count_nonzero(open_))
-        several = [self._growing(way) for way in (LOSS, RATE, SIZE)]
-        # To empty node after node wastes least: each task needs its room in one piece.
-        if lack is not None and len(self.victims.ends):
-            several.append(self._nearest(lack))
-        return several
-
-    def _nearest(self, lack: Callable[[], FloatArray]) -> Iterator[IntArray]:
         # What each node lacks has changed with the last gang; the other orders depend on the units
         # alone.
         self._firsts.pop(NEARNESS, None)
-        self._near = lack()
-        yield from self._growing(NEARNESS)
+        self._open, self._lack, self._count = open_, lack, int(np.count_nonzero(open_))
+        # To empty node after node wastes least: each task needs its room in one piece.
+        by_node = lack is not None and len(self.victims.ends) > 0
+        return [self._growing(way) for way in range(NEARNESS + by_node)]
 
     def _growing(self, way: int) -> Iterator[IntArray]:
         order = self._first(way, LONG)
@@ -112,9 +106,9 @@ class Ways:
             return victims.loss
         if way == SIZE:
             return -np.bincount(victims.gang, self.useful)[victims.gang]
-        if way == NEARNESS:
-            near = np.append(self._near, np.inf)[victims.at]
-            return np.where(victims.whole, np.inf, near)
+        if way == NEARNESS and self._lack is not None:
+            lack = np.append(self._lack(), np.inf)[victims.at]
+            return np.where(victims.whole, np.inf, lack)
         rates = victims.loss / np.maximum(self.freed, 1e-12)
         # The end of a gang with the highest rate of any of its units: else the end, whose rate is
         # a mean, might come before some of its single tasks, and nobody would be taken singly.

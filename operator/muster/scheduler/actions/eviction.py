@@ -269,8 +269,6 @@ def others(session: Session, ask: Ask) -> BoolArray:
     """
     gang, victims = ask.gang, session.victims
     marks: BoolArray = ~(victims.evicted | victims.unevictable) & ~victims.own(gang.spec)
-    if session.spared is not None:
-        marks &= ~victims.spread(session.spared)
     for other in session.protected:
         if other.need and not _precedes(gang, other):
             marks &= ~victims.own(other.spec)
