@@ -73,7 +73,7 @@ def test_more_than_there_is_counts_as_all_of_it(asks, part):
     """What a pod names that no node has, or has so much of, is not forgotten for years else."""
     gang = make_gang(queue="a", roles=[make_role(held=[(0, "n1")], **asks)])
     snapshot = make_snapshot(nodes=[make_node(cpu=8)], queues=[make_queue(name="a")], gangs=[gang])
-    assert division.parts(snapshot) == {"a": part}
+    assert division.dominant_shares(snapshot) == {"a": part}
 
 
 def test_whoever_comes_after_goes_on():

@@ -71,7 +71,7 @@ class Usage:
     def record(self, snapshot: Snapshot, decisions: Iterable[Decision]) -> float:
         """Record what a cycle decided; return the time at which to count again."""
         decisions = tuple(decisions)
-        self._parts = division.parts(snapshot, decisions)
+        self._parts = division.dominant_shares(snapshot, decisions)
         gangs = {gang.key: gang for gang in snapshot.gangs} if decisions else {}
         started, heads = set[str](), dict[str, tuple[str, float]]()
         for decision in decisions:

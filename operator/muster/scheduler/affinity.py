@@ -40,7 +40,7 @@ class Stock:
         self.version = 0
 
     def knows(self, shape: int) -> bool:
-        """Say whether tasks of the shape want any volume."""
+        """Return whether tasks of the shape want any volume."""
         return shape in self._wants
 
     def weight(self, shape: int) -> int:
@@ -325,7 +325,7 @@ class AffinityState:
         return 1 + len(self._tallies.get(shape, ())) + self.stock.weight(shape)
 
     def is_counted(self, shape: int) -> bool:
-        """Say whether tasks of the shape mean anything to others."""
+        """Return whether tasks of the shape mean anything to others."""
         return shape in self._counted_by or shape in self._ledgers
 
     def attached(
@@ -381,6 +381,7 @@ class AffinityState:
         for tally in tallies:
             term = tally.term
             if term.link is Link.NEAR and near is not None:
+                # All terms of company are met together, so that the first of them says it.
                 yield term.text, near
                 near = None
             elif term.link is Link.APART and tally.total > 0:
@@ -407,7 +408,7 @@ class AffinityState:
         return _all(marks) if marks else None
 
     def single(self, shape: int) -> bool:
-        """Say whether its tasks mind each other alone, and only on the node itself."""
+        """Return whether its tasks mind each other alone, and only on the node itself."""
         if self.stock.knows(shape):
             return False
         terms = [tally.term for tally in self._tallies.get(shape, ())]
@@ -474,7 +475,7 @@ def _near(tallies: tuple[_Tally, ...], *, future: bool) -> BoolArray | None:
 
 
 def _is_by_node(term: AffinityTerm) -> bool:
-    """Say whether each node is a domain."""
+    """Return whether each node is a domain."""
     real = term.domain[term.domain >= 0]
     return len(real) == len(term.domain) and int(np.bincount(real, minlength=1).max()) == 1
 
@@ -487,7 +488,7 @@ def _all(marks: list[BoolArray]) -> BoolArray:
 
 
 def _first(near: list[_Tally], *, future: bool) -> bool:
-    """Say whether a task would be the first of pods that count for each other."""
+    """Return whether a task would be the first of pods that count for each other."""
     # As kube-scheduler's required affinity: only when no pod anywhere matches any term, and the
     # pod matches all terms itself, may it go first.
     return bool(near[0].term.itself) and _is_unmet(near, future=future)

@@ -215,7 +215,10 @@ class Capacity:
     def block(
         self, shape: int, nodes: IntArray, change: IntArray | int, *, leaving: bool = False
     ) -> None:
-        """Count the host ports on each node that meet those of the shape, or of these leave it."""
+        """Count the host ports on (M,) nodes that meet those of the shape.
+
+        `leaving`: count those of them that are about to become free.
+        """
         table = self._freed if leaving else self._blocked
         if shape not in table:
             table[shape] = np.zeros(len(self.idle), np.int64)

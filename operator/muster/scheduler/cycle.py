@@ -222,7 +222,7 @@ def forecast(snapshot: Snapshot, policy: Policy, keys: Collection[str]) -> Mappi
 
 
 def _is_particular(snapshot: Snapshot, gang: Gang) -> bool:
-    """Say whether it matters to tasks that wait who else is on a node."""
+    """Return whether it matters to tasks that wait who else is on a node."""
     shapes = (snapshot.shapes[p.shape] for p in gang.pod_sets if p.waiting or p.returning)
     return any(
         shape.ports
@@ -287,7 +287,7 @@ class _Future:
         self._holdings[gang.key] = Holding.of(started, self._nodes.index)
 
     def advance(self) -> bool:
-        """Go on to when something ends, or changes by itself; say whether anything does."""
+        """Go on to when something ends, or changes by itself. Return whether anything does."""
         holds = (gang.hold_until or 0.0 for gang in self._gangs.values())
         holds_end = (time for time in holds if time > self.now)
         # The end of a hold counts as well: room that was kept for missing members comes free by it

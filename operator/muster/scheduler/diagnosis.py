@@ -353,7 +353,7 @@ def idle_demand(session: Session, gang: GangState) -> FloatArray:
 
 
 def stuck(session: Session, gang: GangState) -> bool:
-    """Say whether something else than a lack of room keeps the gang from its minimum."""
+    """Return whether something else than a lack of room keeps the gang from its minimum."""
     refusal = unfit(session, gang)
     if refusal is not None:
         return not refusal.reason.wants_room

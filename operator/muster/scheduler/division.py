@@ -177,7 +177,7 @@ def held(snapshot: Snapshot, decisions: Iterable[Decision]) -> dict[str, FloatAr
     return amounts
 
 
-def parts(snapshot: Snapshot, decisions: Iterable[Decision] = ()) -> Mapping[str, float]:
+def dominant_shares(snapshot: Snapshot, decisions: Iterable[Decision] = ()) -> Mapping[str, float]:
     """Return, by queue, the largest part of any resource in what `held` returns."""
     total = snapshot.nodes.shared
     total[PODS] = 0

@@ -195,7 +195,7 @@ class Rules:
         return lambda *subjects: agree(answer(*subjects) for answer in asked)
 
     def asks(self, name: str) -> bool:
-        """Say whether any plugin answers this hook."""
+        """Return whether any plugin answers this hook."""
         return bool(self._asked[name])
 
     def evictable(

@@ -139,7 +139,7 @@ class Party:
 
     @property
     def demand(self) -> Demand:
-        """What of it would make the gang just whole; roles of which that is nothing left out."""
+        """Which tasks of it, of each role at least one, would make the gang just whole."""
         demand = self.gang.demand()
         return [(tasks, n) for tasks, n in demand if n and tasks.pod_set in self.pod_sets]
 
@@ -221,7 +221,7 @@ class Levels:
         return Party(gang, pod_sets, asked, self._around(asked), role, slicing)
 
     def is_own(self, party: Party) -> bool:
-        """Say whether the gang itself has asked for it, not the policy."""
+        """Return whether the gang itself has asked for it, not the policy."""
         return party.asked is not self.default
 
     def unknown(self, party: Party) -> Refusal | None:

@@ -93,7 +93,7 @@ class HostPort:
         return self.protocol, self.port
 
     def meets(self, addresses: Collection[str]) -> bool:
-        """Say whether it cannot be on one node with ports of its number at these addresses."""
+        """Return whether it cannot be on one node with ports of its number at these addresses."""
         return self.address in addresses or "*" in addresses or self.address == "*"
 
 
@@ -414,7 +414,7 @@ class Gang(BaseGang):
         return self.hold_until is not None and self.hold_until <= now
 
     def overran(self, now: float) -> bool:
-        """Say whether it has its nodes for longer than it was expected to run."""
+        """Return whether it has its nodes for longer than it was expected to run."""
         return self.started is not None and self.started + max(self.duration, 1.0) <= now
 
     @property

@@ -24,7 +24,7 @@ from muster.scheduler.state import GangState, PodSetState
 
 
 def place(session: Session, ask: Ask, slicing: Slicing) -> bool:
-    """Place what the gang lacks of these roles, slice by slice; say whether that could be done.
+    """Place what the gang lacks of these roles, slice by slice. Return whether that could be done.
 
     Once a slice is only promised its nodes, so are all that follow: the order of the tasks is that
     of the ranks, for both together.

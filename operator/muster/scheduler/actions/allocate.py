@@ -172,7 +172,7 @@ def entry(session: Session, waiting: Waiting, name: str) -> Entry:
 
 
 def _advance(session: Session, gang: GangState, *, alone: bool) -> bool:
-    """Place the gang's minimum, or extra tasks of it; say whether it wants another turn."""
+    """Place the gang's minimum, or extra tasks of it. Return whether it wants another turn."""
     session.respect(gang.spec.priority)
     if session.rules.ready(gang):
         return _extend(session, Ask(gang), alone=alone)
@@ -180,7 +180,7 @@ def _advance(session: Session, gang: GangState, *, alone: bool) -> bool:
 
 
 def _start(session: Session, gang: GangState) -> bool:
-    """Place what the gang lacks, or nothing; say whether it may start, now or soon."""
+    """Place what the gang lacks, or nothing. Return whether it may start, now or soon."""
     demand, ask = gang.demand(), Ask(gang)
     refusal = session.rules.barrier(gang, demand)
     if refusal is not None:
@@ -269,7 +269,7 @@ def _attempt_here(session: Session, ask: Ask) -> Failure | None:
         if at and session.budget.exhausted():
             return failure
         session.budget.spend(ATTEMPT if at else 0)
-        failed = _try_all(session, ask.inside(domains) if at else ask)
+        failed = _try_all(session, ask.inside(domains))
         if failed is None or isinstance(failed, Refusal) or gang.promised:
             return failed
         failure = failure or failed

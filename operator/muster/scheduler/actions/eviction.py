@@ -120,7 +120,7 @@ def _mending(session: Session, found: Iterable[GangState]) -> Sequence[GangState
 
 
 def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
-    """Evict what has to go for the gang, if anything may; say whether it gets in.
+    """Evict what has to go for the gang, if anything may. Return whether it gets in.
 
     Gangs that are alike are looked at once, as long as nothing has changed.
     """
@@ -161,13 +161,13 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
 
 
 def _precedes(gang: GangState, other: GangState) -> bool:
-    """Say whether the gang is mended before the other one, which has lost members as well."""
+    """Return whether the gang is mended before the other one, which has lost members as well."""
     spec, behind = gang.spec, other.spec
     return gang.protected and spec.queue == behind.queue and spec.priority > behind.priority
 
 
 def _make_room(session: Session, ask: Ask, open_: BoolArray, rank: _Rank) -> bool:
-    """Evict what has to go of the (U,) open units; say whether the gang gets in.
+    """Evict what has to go of the (U,) open units. Return whether the gang gets in.
 
     Else the caller undoes it.
     """

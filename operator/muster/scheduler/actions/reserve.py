@@ -159,7 +159,7 @@ def release(session: Session, gang: GangState) -> None:
 
 
 def _below(session: Session, gang: GangState) -> bool:
-    """Say whether the gang waits in a queue that holds less than its due, which comes first."""
+    """Return whether the gang waits in a queue that holds less than its due, which comes first."""
     if not gang.need or gang.promised or gang.spec.admitted or gang.queue is None:
         return False
     return not (session.rules.overused(gang.queue) or diagnosis.stuck(session, gang))
@@ -194,30 +194,9 @@ class _Search:
         room, now, holdings = session.room, session.snapshot.now, session.snapshot.holdings
         # What is ending counts as free: it goes without anybody's end, and long before.
         self._now = room.idle + room.ending - room.promised
-        # Who is evicted makes no room by its end: it has gone by then.
-        evicted = session.evicted()
-        tenants = [
-            _Tenant(
-                one.gang.ends(now),
-                key := one.gang.key,
-                one.nodes,
-                _left(one, evicted.get(key, ())),
-            )
-            for one in holdings
-        ]
-        tenants += (
-            _Tenant(
-                tasks.ends,
-                new.spec.key,
-                where,
-                counts[:, None] * tasks.shape.request,
-                [(tasks.pod_set, where, counts)],
-            )
-            for new, tasks, where, counts in session.given()
-        )
         # That the gang would end itself makes no room for it. By end, then by owner, so that equal
         # ends give the same order whatever order gangs came in.
-        others = (tenant for tenant in tenants if tenant.owner != self._gang.spec.key)
+        others = (each for each in _tenants(session) if each.owner != self._gang.spec.key)
         self._tenants = sorted(others, key=lambda tenant: (tenant.end, tenant.owner))
         """T of them, the earliest end first."""
         none = room.idle[:0]
@@ -253,7 +232,7 @@ class _Search:
             self._hold(0, as_it_is, np.zeros_like(self._now), told)
 
     def _drain(self) -> bool:
-        """Keep nodes free for the gang from now on; say whether there are any that it can use."""
+        """Keep nodes free for the gang from now on. Return whether there are any for it."""
         everybody = len(self._ends)
         kept = self._kept(everybody, self._free(0, everybody, self._now), early=False)
         if kept is not None:
@@ -302,7 +281,7 @@ class _Search:
         return limited
 
     def _keep_by(self, known: int) -> bool:
-        """Keep the room by the earliest of the first so many ends that will do; say if one does.
+        """Keep the room by the earliest of the first so many ends. Return whether one will do.
 
         As few tenants leave as possible.
         """
@@ -353,7 +332,7 @@ class _Search:
         return high, free, found
 
     def _may_fit(self, free: IntArray) -> bool:
-        """Say whether each pod set has room enough, the others apart."""
+        """Return whether each pod set has room enough, the others apart."""
         possible = 0
         for tasks in self._gang.tasks:
             suits = self._session.barred(tasks.pod_set.shape)[0] == 0
@@ -413,6 +392,18 @@ class _Search:
         share = (self._now[:, columns] / total).min(axis=1, initial=1.0)
         ranks = -share if early else share
         return lambda stack: ranks[stack.nodes]
+
+
+def _tenants(session: Session) -> Iterator[_Tenant]:
+    """Yield the gangs that had nodes when the cycle began, and what it has placed since."""
+    # Who is evicted makes no room by its end: it has gone by then.
+    evicted, now = session.evicted(), session.snapshot.now
+    for one in session.snapshot.holdings:
+        left = _left(one, evicted.get(one.gang.key, ()))
+        yield _Tenant(one.gang.ends(now), one.gang.key, one.nodes, left)
+    for new, tasks, where, counts in session.given():
+        amounts, given = counts[:, None] * tasks.shape.request, [(tasks.pod_set, where, counts)]
+        yield _Tenant(tasks.ends, new.spec.key, where, amounts, given)
 
 
 def _left(holding: Holding, gone: Leavers) -> IntArray:

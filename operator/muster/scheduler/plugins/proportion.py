@@ -105,7 +105,7 @@ class Standing:
         return _share(queue.allocated, self.due(queue))
 
     def overused(self, queue: QueueState) -> bool:
-        """Say whether it holds its due of all that it lacks."""
+        """Return whether it holds its due of all that it lacks."""
         # Only of what it still lacks: a queue that has all its cpu is not held back by that while
         # it waits for devices.
         request = _listed(self._asking[queue.spec.name].request)
@@ -135,7 +135,7 @@ class Standing:
         return found
 
     def within(self, gang: GangState, amount: FloatArray, freed: Freed) -> bool:
-        """Say whether what grows by that stays within its due, the queue and all above it."""
+        """Return whether what grows by that stays within its due, the queue and all above it."""
         return gang.queue is not None and all(
             self._stays(queue, amount, freed) for queue in gang.queue.lineage
         )
@@ -221,13 +221,16 @@ class Standing:
 
     @cached_property
     def _paths(self) -> Mapping[int, tuple[Sequence[QueueState], int]]:
-        """Position of V -> the way down to the queue, and from which level on all lets go."""
+        """Position of V -> the path down to the queue, and the first level of it that lets go.
+
+        So do all levels below that: none of them is displaced, or not reclaimable.
+        """
         found = {}
         for at, name in enumerate(self._session.victims.queues):
             if (queue := self._session.queues.get(name)) is not None:
                 way = queue.lineage[::-1]
-                keeps = (not q.spec.reclaimable or q.spec.displaced for q in queue.lineage)
-                found[at] = way, len(way) - next((i for i, k in enumerate(keeps) if k), len(way))
+                keeps = [not each.spec.reclaimable or each.spec.displaced for each in way]
+                found[at] = way, max((i + 1 for i, keep in enumerate(keeps) if keep), default=0)
         return found
 
     def admissible(self, gang: GangState, amount: FloatArray) -> Refusal | None:
@@ -350,13 +353,13 @@ class Comparison:
         self, queue: QueueState, more: Sequence[float] = (), columns: Sequence[int] = ()
     ) -> float:
         """Return the largest share of the queue; infinite if it deserves none of a resource."""
-        left, deserved = self._of(queue)
+        left, deserved = self._balance(queue)
         amounts = (
             (left[c] + (more[c] if more else 0.0), deserved[c]) for c in columns or self._columns
         )
         return max((a / d if d > 0 else UNLIMITED for a, d in amounts), default=0.0)
 
-    def _of(self, queue: QueueState) -> tuple[list[float], list[float]]:
+    def _balance(self, queue: QueueState) -> tuple[list[float], list[float]]:
         """Return (R,) what the queue has left, which may be changed, and what it deserves."""
         if queue not in self._known:
             deserved: list[float] = self._standing.due(queue).tolist()
@@ -368,7 +371,7 @@ class Comparison:
 
     def spare(self, side: QueueState, level: int) -> FloatArray:
         """Return by column what a victim's side may lose; of one of them it may lose no more."""
-        left, deserved = self._of(side)
+        left, deserved = self._balance(side)
         if level not in self._least:
             self._least[level] = [self._keeps(level, c) for c in self.requested]
         pairs = zip(self.requested, self._least[level], strict=True)
@@ -422,13 +425,13 @@ class Comparison:
         stake = queue.spec.stake
         if stake is None:
             return True
-        pairs = zip(self._of(queue)[0], amount, stake.guarantee.tolist(), strict=True)
+        pairs = zip(self._balance(queue)[0], amount, stake.guarantee.tolist(), strict=True)
         return all(held - gone >= sure for held, gone, sure in pairs if gone > 0)
 
     def _falls_short(self, level: int, amount: Sequence[float], columns: Sequence[int]) -> bool:
         """Return whether a common ancestor shrinks below what it deserves."""
         queue, freed = self._own[level], self._freed[level]
-        held, deserved = self._of(queue)
+        held, deserved = self._balance(queue)
         return any(
             self._amount[c] < freed[c] + amount[c]
             and held[c] + self._amount[c] - freed[c] - amount[c] < deserved[c] * (1 - EXACT)
@@ -439,7 +442,7 @@ class Comparison:
         """Count the amount as gone from the queue at that position, and from those above it."""
         path, level = self.paths[at]
         for each in path[level:]:
-            left = self._of(each)[0]
+            left = self._balance(each)[0]
             left[:] = [had - gone for had, gone in zip(left, amount, strict=True)]
         for common in range(level):
             freed = zip(self._freed[common], amount, strict=True)
@@ -534,7 +537,7 @@ def shares(snapshot: Snapshot, decisions: Iterable[Decision]) -> Mapping[str, Sh
 
 
 def _counts(verdict: Verdict) -> bool:
-    """Say whether the demand of a gang that waits so counts, as `Standing` has it."""
+    """Return whether the demand of a gang that waits so counts, as `Standing` has it."""
     limited = any(name.startswith("resourcequota/") for name in verdict.blocked_by)
     return verdict.reason.wants_room and not limited
 

@@ -171,7 +171,7 @@ def _places(
 def _hold(
     session: Session, ask: Ask, parties: Sequence[Party], chosen: Sequence[BoolArray | None]
 ) -> bool:
-    """Say whether nodes that several parties are to have may have room for all of these."""
+    """Return whether nodes that several parties are to have may have room for all of these."""
     common = dict[bytes, tuple[BoolArray, list[Party]]]()
     for party, nodes in zip(parties, chosen, strict=True):
         if nodes is not None:
