@@ -90,27 +90,19 @@ def run(session: Session, gangs: Iterable[GangState], *, fair: bool = True) -> N
     """
     waiting = _candidates(session, gangs)
     by_usage = session.rules.asks("usage_order")
-    queues = [entry(session, waiting, name) for name in waiting]
-    heapq.heapify(queues)
-    while queues:
-        # The heap is of queues, and inside each of gangs: kube-batch's two priority queues, where
-        # each placement moves its queue back.
-        name = best(session, waiting, queues)
-        heap = waiting[name]
-        _, gang = heapq.heappop(heap)
+    for gang in in_turn(session, waiting):
+        heap = waiting[gang.spec.queue]
         exempt = not fair or (by_usage and gang.need)
-        if not exempt and session.rules.overused(session.queues[name]):
+        if not exempt and session.rules.overused(session.queues[gang.spec.queue]):
             _overused(session, gang)
             # Nothing comes back to a queue in this action, so no other gang of it can be due more.
             # Each is looked at all the same, for the reason that is true for it.
             while heap and not by_usage:
                 _overused(session, heapq.heappop(heap)[1])
-        elif _advance(session, gang, alone=not heap and not queues):
+        elif _advance(session, gang, alone=not any(waiting.values())):
             # It has its minimum and comes again for extra tasks, after all who still wait for
             # theirs.
             heapq.heappush(heap, (session.order(gang), gang))
-        if heap:
-            heapq.heappush(queues, entry(session, waiting, name))
 
 
 def _candidates(session: Session, gangs: Iterable[GangState]) -> Waiting:
@@ -141,20 +133,29 @@ def by_queue(session: Session, gangs: Iterable[GangState]) -> Waiting:
     return waiting
 
 
-def best(session: Session, waiting: Waiting, queues: list[Entry]) -> str:
-    """Take the best queue from a heap of such entries; return its name."""
-    while True:
+def in_turn(session: Session, waiting: Waiting) -> Iterator[GangState]:
+    """Take out and yield the best gang of the best queue, again and again.
+
+    The heap is of queues, and inside each of gangs: kube-batch's two priority queues, where each
+    placement moves its queue back.
+    """
+    queues = [_entry(session, waiting, name) for name in waiting]
+    heapq.heapify(queues)
+    while queues:
         # A key only grows while a queue waits in the heap, so that a stale one is always too early
         # and never too late: to look again at the top is enough.
         key, name = heapq.heappop(queues)
         # What went to another part of the same division made this one's place a later one.
-        fresh = entry(session, waiting, name) if session.queues[name].above else (key, name)
-        if fresh <= (key, name):
-            return name
-        heapq.heappush(queues, fresh)
+        if session.queues[name].above and (fresh := _entry(session, waiting, name)) > (key, name):
+            heapq.heappush(queues, fresh)
+            continue
+        yield heapq.heappop(waiting[name])[1]
+        # Only now: what was done for that gang may have changed where its queue stands.
+        if waiting[name]:
+            heapq.heappush(queues, _entry(session, waiting, name))
 
 
-def entry(session: Session, waiting: Waiting, name: str) -> Entry:
+def _entry(session: Session, waiting: Waiting, name: str) -> Entry:
     """Return the entry of a queue in a heap from which the queue of the best head comes first."""
     if len(waiting) == 1:
         return (), name

@@ -7,7 +7,6 @@ It is the cheapest set that is enough, as far as a bounded search finds it.
 from __future__ import annotations
 
 import copy
-import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ import numpy as np
 from muster.api.reasons import DeletionReason, Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions import protect
-from muster.scheduler.actions.allocate import attempt, best, by_queue, entry, short
+from muster.scheduler.actions.allocate import attempt, by_queue, in_turn, short
 from muster.scheduler.actions.reserve import release
 from muster.scheduler.ask import Ask
 from muster.scheduler.budget import ATTEMPT, EVICTED, VICTIM
@@ -96,16 +95,11 @@ def starving(
         if not (fair and session.rules.overused(session.queues[gang.spec.queue])):
             yield gang
     waiting = by_queue(session, (gang for gang in found if id(gang) not in first))
-    heap = [entry(session, waiting, name) for name in waiting]
-    heapq.heapify(heap)
-    while heap:
-        name = best(session, waiting, heap)
-        if fair and session.rules.overused(session.queues[name]):
-            continue
-        yield heapq.heappop(waiting[name])[1]
-        # Only now: what was done for that gang may have changed where its queue stands.
-        if waiting[name]:
-            heapq.heappush(heap, entry(session, waiting, name))
+    for gang in in_turn(session, waiting):
+        if fair and session.rules.overused(session.queues[gang.spec.queue]):
+            waiting[gang.spec.queue].clear()
+        else:
+            yield gang
 
 
 def _mending(session: Session, found: Iterable[GangState]) -> Sequence[GangState]:
@@ -141,11 +135,9 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
         if not own:
             known.add(rank)
         return False
-    mark, kept = session.mark(), list[GangState]()
-    if gang.protected:
-        # Room that is kept for those before whom it is mended, and its own, does not keep it out.
-        holders = (g for g in session.protected if g.promised)
-        kept = [other for other in holders if other is gang or _precedes(gang, other)]
+    mark, holders = session.mark(), (g for g in session.protected if g.promised)
+    # Room that is kept for those before whom it is mended, and its own, does not keep it out.
+    kept = [other for other in holders if other is gang or _precedes(gang, other)]
     for each in kept:
         session.recall(each)
     if _make_room(session, ask, open_, rank):
@@ -671,23 +663,13 @@ def lawful_of(victims: Victims, order: IntArray, allowed: Allowed) -> IntArray:
 
     The end of a gang of which something else may not go is left out, too.
     """
-    # Before the plugins are asked, as those count what goes before each unit.
-    order = _capped(victims, order)
-    going = allowed(order)
-    left = np.zeros(len(victims.gang), np.bool_)
-    left[order], left[going] = True, False
-    stays = np.zeros(len(victims.gangs), np.bool_)
-    stays[victims.gang[order[left[order]]]] = True
-    return going[~(victims.whole[going] & stays[victims.gang[going]])]
-
-
-def _capped(victims: Victims, order: IntArray) -> IntArray:
-    """Leave out the tasks of a gang that come after as many as it has above its minimum."""
     gangs, single = victims.gang[order], ~victims.whole[order]
-    if (np.bincount(gangs[single], minlength=len(victims.gangs)) <= victims.surplus).all():
-        return order
     before = victims.before(gangs, single[:, None].astype(np.int64))[:, 0]
-    return order[~single | (before < victims.surplus[gangs])]
+    # Before the plugins are asked, as those count what goes before each unit.
+    order = order[~single | (before < victims.surplus[gangs])]
+    going = allowed(order)
+    broken = victims.gang[np.setdiff1d(order, going)]
+    return going[~(victims.whole[going] & np.isin(victims.gang[going], broken))]
 
 
 def mark(victims: Victims, units: IntArray) -> BoolArray:
