@@ -195,12 +195,6 @@ class Session:
         return Victims(self.snapshot, self._pod_sets, self.total)
 
     @cached_property
-    def overdue(self) -> BoolArray:
-        """(G,): gangs of `victims` that ran longer than their estimate and can restart."""
-        now, gangs = self.snapshot.now, self.victims.gangs
-        return np.array([one.movable and one.overran(now) for one in gangs], np.bool_)
-
-    @cached_property
     def _ends(self) -> FloatArray:
         """(G,): when gangs of `victims` end."""
         return np.array([gang.ends(self.snapshot.now) for gang in self.victims.gangs])

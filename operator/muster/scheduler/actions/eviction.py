@@ -301,11 +301,11 @@ def _parts(session: Session, gang: GangState, suits: BoolArray) -> FloatArray:
 def _in_the_way(session: Session, gang: GangState, suits: BoolArray) -> IntArray:
     """Return the units that keep the gang away by their ports, or by being where they are."""
     victims, affinity, met = session.victims, session.room.affinity, session.met
-    rivals = [affinity.rivals(tasks.pod_set.shape)[0] for tasks in gang.tasks]
+    rivals = set[int]().union(*(affinity.rivals(tasks.pod_set.shape)[0] for tasks in gang.tasks))
     wanted = {tasks.pod_set.shape for tasks in gang.tasks if tasks.shape.ports}
-    if not wanted and not any(map(len, rivals)):
+    if not (wanted or rivals):
         return np.zeros(0, np.int64)
-    terms = victims.of_pod_sets(lambda pod_set: any(pod_set.shape in r for r in rivals))
+    terms = victims.of_pod_sets(lambda pod_set: pod_set.shape in rivals)
     ports = victims.of_pod_sets(lambda pod_set: not wanted.isdisjoint(met(pod_set.ports)))
     return np.unique(victims.unit[terms | (ports & suits[victims.node])])
 
@@ -313,10 +313,9 @@ def _in_the_way(session: Session, gang: GangState, suits: BoolArray) -> IntArray
 def _friends(session: Session, gang: GangState) -> BoolArray:
     """Return (U,) the units that the gang has to be near."""
     victims, affinity = session.victims, session.room.affinity
-    friends = [affinity.rivals(tasks.pod_set.shape)[1] for tasks in gang.tasks]
+    near = set[int]().union(*(affinity.rivals(tasks.pod_set.shape)[1] for tasks in gang.tasks))
     marks = np.zeros(len(victims.gang), np.bool_)
-    near = victims.of_pod_sets(lambda pod_set: any(pod_set.shape in f for f in friends))
-    marks[victims.unit[near]] = True
+    marks[victims.unit[victims.of_pod_sets(lambda pod_set: pod_set.shape in near)]] = True
     return marks
 
 
@@ -438,11 +437,8 @@ class Trial:
 
     def _freed(self, free: IntArray, rows: IntArray, place: IntArray) -> IntArray:
         """Return (M, R) the free resources with what (rows,) tasks have at these places."""
-        free = free.copy()
-        for column in self._columns:
-            freed = np.bincount(place, self._held[rows, column], len(free))
-            free[:, column] += np.minimum(freed, FREED).astype(np.int64)
-        return free
+        freed = sums(place, self._held[rows], len(free))
+        return free + np.minimum(freed, FREED).astype(np.int64)
 
     def fits(self, chosen: BoolArray) -> bool:
         """Return whether the gang fits without the (U,) chosen units, if the budget allows it.
@@ -507,14 +503,8 @@ class Trial:
         rows = rows[np.lexsort((turns[rows], self._place[rows]))]
         place = self._place[rows]
         first = np.diff(place, prepend=-1) > 0
-        free = self._free[place]
-        for column in self._columns:
-            freed = np.cumsum(self._held[rows, column])
-            # The running sum is of all rows; what had been freed before the first row of a node is
-            # taken off, and a running maximum carries that value on to the node's other rows.
-            before = np.where(first, freed - self._held[rows, column], -np.inf)
-            freed -= np.maximum.accumulate(before)
-            free[:, column] += np.minimum(freed, FREED).astype(np.int64)
+        freed = self._victims.before(place, self._held[rows]) + self._held[rows]
+        free = self._free[place] + np.minimum(freed, FREED).astype(np.int64)
         with self._gone():
             held = self._given(self._nodes, self._free)
             given = self._given(self._nodes[place], free)
@@ -546,12 +536,9 @@ class Trial:
 
     def lack(self) -> FloatArray:
         """Return (N,) what part of the request of one more task each node lacks, if `exact`."""
-        ((tasks, _),), free = self._demand, self._free_on(ALL)
-        shape, capacity = tasks.shape.request, self._given(ALL)[:, 0]
-        lack = np.zeros(len(free))
-        for column in self._columns:
-            more = shape[column] * (capacity + 1) - free[:, column]
-            np.maximum(lack, more / shape[column], out=lack)
+        request, free = self._requests[0], self._free_on(ALL)[:, self._columns]
+        more = (self._given(ALL) + 1) * request - free
+        lack = (more / request).max(axis=1, initial=0)
         # Nodes that lack the same stay apart.
         apart: FloatArray = lack + np.arange(len(lack)) * 1e-9
         return apart

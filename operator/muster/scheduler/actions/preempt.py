@@ -63,10 +63,9 @@ def _lesser(session: Session, ask: Ask) -> BoolArray:
 
 def _overdue(session: Session, ask: Ask) -> BoolArray:
     """Return (U,) what has its nodes for longer than it said, and may start again."""
-    victims = session.victims
-    marks: BoolArray = victims.spread(session.overdue) & (
-        victims.priority <= ask.gang.spec.priority
-    )
+    victims, now = session.victims, session.snapshot.now
+    overdue = np.array([one.movable and one.overran(now) for one in victims.gangs], np.bool_)
+    marks: BoolArray = victims.spread(overdue) & (victims.priority <= ask.gang.spec.priority)
     return marks & ~victims.critical & ~victims.guarded & others(session, ask)
 
 
