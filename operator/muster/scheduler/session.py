@@ -51,47 +51,44 @@ def unwatched(_kind: str, _name: str) -> AbstractContextManager[object]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Step:
-    """Tasks that were given nodes, as it has to be taken back."""
+class _Assignment:
+    """Tasks that are given nodes, or are promised them."""
 
     gang: GangState
     tasks: PodSetState
     picks: Picks
     promise: bool
-    state: int
     fresh: int
     """How many of the pods must be created, and are charged to quotas."""
-    lent: bool = False
+    lent: bool
     """The tasks are gone when the reservation begins."""
-    recalled: bool = False
-    """It is a promise that was given up."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Wait:
-    """A gang waits for what it is promised with all that it was given, or does not any more."""
+    """A gang waits for what it is promised with all that it was given."""
 
     gang: GangState
-    steps: Sequence[_Step]
-    """What it was given."""
-    state: int
-    over: bool = False
+    given: Sequence[_Assignment]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Eviction:
-    """Tasks that were taken away, as it has to be taken back."""
+    """Tasks that are taken away."""
 
     gang: GangState
     tasks: IntArray
     """(M,): positions in `victims`."""
     action: DeletionReason | None
     """None: a simulation, after which nothing is evicted."""
-    state: int
     nodes: IntArray
     """(M,)"""
     counted: IntArray
     """(M, R): what the reservation expected of them at their end."""
+
+
+_Step = tuple[_Assignment | _Wait | _Eviction, int, int]
+"""What changes, 1 where it is done or -1 where it is taken back, and the state before that."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,7 +153,7 @@ class Session:
         self._tiers, self._scorer = tiers, scorer
         # One log for placements, promises and evictions: what was evicted for a try goes back with
         # it, and tries nest, as an inner mark lies behind the outer one.
-        self._steps: list[_Step | _Wait | _Eviction] = []
+        self._steps: list[_Step] = []
         self._barred: dict[int, Barred] = {}
         self._fits: dict[tuple[int, bool, bool, int], Fit] = {}
         # The plugins look at the session when they are opened, so all that they may ask for stands
@@ -414,49 +411,46 @@ class Session:
 
     def place(self, gang: GangState, tasks: PodSetState, picks: Picks) -> None:
         """Give the next tasks of the pod set their nodes."""
-        gang.placements.append((tasks, tasks.taken, picks.order))
-        # Noted with the step, as the reservation may have been released when the step is undone.
-        lent = self.room.until is not None and tasks.ends <= self.room.until
-        self._apply(replace(self._step(gang, tasks, picks, promise=False), lent=lent), 1)
+        self._give(gang, tasks, picks, promise=False)
 
     def promise(self, gang: GangState, tasks: PodSetState, picks: Picks) -> None:
         """Keep room for tasks of the pod set on nodes where pods are ending."""
-        gang.promises.append((tasks, picks.order))
-        self._apply(self._step(gang, tasks, picks, promise=True), 1)
+        self._give(gang, tasks, picks, promise=True)
 
-    def _step(self, gang: GangState, tasks: PodSetState, picks: Picks, *, promise: bool) -> _Step:
+    def _give(self, gang: GangState, tasks: PodSetState, picks: Picks, *, promise: bool) -> None:
         fresh = tasks.fresh(len(picks.order)) if tasks.pod_set.charge else 0
-        return _Step(gang, tasks, picks, promise, self.room.state, fresh)
+        # Noted with the step, as the reservation may have been released when the step is undone.
+        lent = not promise and self.room.until is not None and tasks.ends <= self.room.until
+        self._do(_Assignment(gang, tasks, picks, promise, fresh, lent))
 
     def recall(self, gang: GangState) -> None:
         """Give up all that is promised to the gang."""
         # Last first, as `undo` then puts them back in the order in which they were made; and as a
         # new step rather than by deletion, since marks are positions in the log.
-        for step in self._steps[::-1]:
-            if isinstance(step, _Step) and step.gang is gang and step.promise:
-                if step.recalled:
-                    break  # so has been all that was promised before
-                gang.promises.pop()
-                self._apply(replace(step, state=self.room.state, recalled=True), 1)
-            elif isinstance(step, _Wait) and step.gang is gang and gang.waits:
-                self._put_off(replace(step, state=self.room.state, over=True), 1)
+        for change, sign, _ in self._steps[::-1]:
+            if isinstance(change, _Assignment) and change.gang is gang and change.promise:
+                if sign < 0:
+                    break  # taken back, as all that was promised before
+                self._do(change, -1)
+            elif isinstance(change, _Wait) and change.gang is gang and gang.waits:
+                self._do(change, -1)
 
     def withdraw(self, gang: GangState) -> None:
         """Take back all that the gang was given in this cycle; no mark made before holds then."""
         if not (gang.placements or gang.promises):
             return
-        own = [s for s in self._steps if not isinstance(s, _Eviction) and s.gang is gang]
-        for step in own[::-1]:
-            self._steps.remove(step)
-            self._take_back(step)
+        for at, (change, sign, _) in reversed([*enumerate(self._steps)]):
+            if not isinstance(change, _Eviction) and change.gang is gang:
+                del self._steps[at]
+                self._apply(change, -sign)
         if gang in self.started:
             self.started.remove(gang)
 
     def given(self) -> Iterator[tuple[GangState, PodSetState, IntArray, IntArray]]:
         """Yield (gang, tasks, nodes (M,), counts (M,)) for what has been placed in this cycle."""
-        for step in self._steps:
-            if isinstance(step, _Step) and not step.promise:
-                yield step.gang, step.tasks, step.picks.nodes, step.picks.counts
+        for change, _, _ in self._steps:
+            if isinstance(change, _Assignment) and not change.promise:
+                yield change.gang, change.tasks, change.picks.nodes, change.picks.counts
 
     def imagine(
         self, gang: GangState, used: IntArray, leaving: Leaving, scorer: Scorer
@@ -482,11 +476,11 @@ class Session:
         made = Session(seen, self._tiers, self.budget, scorer)
         # Room is in `used` already; ports and neighbours are counted apart from it, so the new
         # session has to hear of each step.
-        for step in self._steps:
-            if isinstance(step, _Step):
-                made.join(step, -1 if step.recalled else 1)
-            elif isinstance(step, _Wait):
-                made.put_off(step, -1 if step.over else 1)
+        for change, sign, _ in self._steps:
+            if isinstance(change, _Assignment):
+                made.join(change, sign)
+            elif isinstance(change, _Wait):
+                made.put_off(change, sign)
         for pod_set, where, counts in leaving.parts:
             made.part(pod_set, where, counts)
         return made
@@ -507,9 +501,7 @@ class Session:
         tasks = self.victims.tasks(chosen)
         nodes, counted = self.victims.freed(tasks[self.awaited(tasks)])
         np.minimum(counted, self.room.leaving[nodes], out=counted)
-        step = _Eviction(ask.gang, tasks, action, self.room.state, nodes, counted)
-        self._steps.append(step)
-        self._take_away(step, 1)
+        self._do(_Eviction(ask.gang, tasks, action, nodes, counted))
 
     def awaited(self, tasks: IntArray) -> BoolArray:
         """Return (M,) which tasks of `victims` end by the time when a reservation begins."""
@@ -520,14 +512,14 @@ class Session:
     def evictions(self) -> Mapping[str, Sequence[Eviction]]:
         """Return gang -> what is to be evicted for it."""
         found: dict[str, list[Eviction]] = {}
-        for step in self._steps:
-            if not isinstance(step, _Eviction) or step.action is None:
+        for one, _, _ in self._steps:
+            if not isinstance(one, _Eviction) or one.action is None:
                 continue
-            victims, evicted = self.victims, found.setdefault(step.gang.spec.key, [])
-            owners = victims.gang[victims.unit[step.tasks]].tolist()
-            for (pod_set, place), owner in zip(victims.places(step.tasks), owners, strict=True):
+            victims, evicted = self.victims, found.setdefault(one.gang.spec.key, [])
+            owners = victims.gang[victims.unit[one.tasks]].tolist()
+            for (pod_set, place), owner in zip(victims.places(one.tasks), owners, strict=True):
                 key, (index, node) = victims.gangs[owner].key, pod_set.held[place]
-                evicted.append(Eviction(key, pod_set.role, index, node, step.action))
+                evicted.append(Eviction(key, pod_set.role, index, node, one.action))
         return found
 
     @contextmanager
@@ -553,87 +545,81 @@ class Session:
     def undo(self, mark: int) -> None:
         """Take back what happened since the mark, last first."""
         while len(self._steps) > mark:
-            step = self._steps.pop()
-            if isinstance(step, _Eviction):
-                self._take_away(step, -1)
-            else:
-                self._take_back(step)
+            change, sign, state = self._steps.pop()
+            self._apply(change, -sign)
             # The room is what it was then, so all that was remembered of that state holds again.
-            self.room.state = step.state
+            self.room.state = state
 
     def wait(self, gang: GangState) -> None:
         """Count as promised what the gang was given: nobody is near it before it may start."""
-        given = [s for s in self._steps if isinstance(s, _Step) and s.gang is gang]
-        steps = [step for step in given if not step.promise]
-        if steps and not gang.waits:
-            self._put_off(_Wait(gang, steps, self.room.state), 1)
+        assigned = [each for each, _, _ in self._steps if isinstance(each, _Assignment)]
+        given = [each for each in assigned if each.gang is gang and not each.promise]
+        if given and not gang.waits:
+            self._do(_Wait(gang, given))
 
-    def _put_off(self, step: _Wait, sign: int) -> None:
-        if sign > 0:
-            self._steps.append(step)
-        step.gang.waits = (sign > 0) != step.over
-        self.put_off(step, -sign if step.over else sign)
-
-    def put_off(self, step: _Wait, sign: int) -> None:
+    def put_off(self, wait: _Wait, sign: int) -> None:
         """Count what a gang was given as promised; negative takes back."""
-        for one in step.steps:
+        for one in wait.given:
             shape, picks = one.tasks.pod_set.shape, one.picks
             self.room.affinity.put_off(shape, picks.nodes, sign * picks.counts)
 
-    def _take_back(self, step: _Step | _Wait) -> None:
-        if isinstance(step, _Wait):
-            self._put_off(step, -1)
-            return
-        self._apply(step, -1)
-        if step.recalled:
-            step.gang.promises.append((step.tasks, step.picks.order))
-        else:
-            (step.gang.promises if step.promise else step.gang.placements).pop()
+    def _do(self, change: _Assignment | _Wait | _Eviction, sign: int = 1) -> None:
+        self._steps.append((change, sign, self.room.state))
+        self._apply(change, sign)
 
-    def _apply(self, step: _Step, sign: int) -> None:
-        if sign > 0:
-            self._steps.append(step)
-        gang, tasks, picks = step.gang, step.tasks, step.picks
-        sign = -sign if step.recalled else sign
-        shape = tasks.shape
-        count = sign * len(picks.order)
-        counts = picks.counts if sign > 0 else -picks.counts
-        if step.promise:
+    def _apply(self, change: _Assignment | _Wait | _Eviction, sign: int) -> None:
+        if isinstance(change, _Eviction):
+            self._take_away(change, sign)
+        elif isinstance(change, _Assignment):
+            self._assign(change, sign)
+        else:
+            change.gang.waits = sign > 0
+            self.put_off(change, sign)
+
+    def _assign(self, one: _Assignment, sign: int) -> None:
+        gang, tasks, picks, shape = one.gang, one.tasks, one.picks, one.tasks.shape
+        count, counts = sign * len(picks.order), sign * picks.counts
+        if sign < 0:
+            (gang.promises if one.promise else gang.placements).pop()
+        elif one.promise:
+            gang.promises.append((tasks, picks.order))
+        else:
+            gang.placements.append((tasks, tasks.taken, picks.order))
+        if one.promise:
             self.room.keep(picks.nodes, counts[:, None] * shape.request)
             tasks.promised += count
             gang.promised += count
         else:
             self.room.take(picks.nodes, counts, shape)
-            if step.lent:
+            if one.lent:
                 # They are gone when the reservation begins.
                 self.room.leaving[picks.nodes] += counts[:, None] * shape.request
             tasks.taken += count
             gang.ready += count
         # Promises count: what others are evicted for must not be refused by a quota afterwards.
         for key, each in tasks.pod_set.charge.items():
-            self.charged[key] += sign * step.fresh * each
+            self.charged[key] += sign * one.fresh * each
         amount = count * shape.request
         gang.allocated += amount
         if gang.queue is not None:
             gang.queue.take(amount)
-        self.join(step, sign)
+        self.join(one, sign)
 
-    def join(self, step: _Step, sign: int) -> None:
-        """Count on it that tasks take ports, and are neighbours; negative takes back."""
-        tasks, picks = step.tasks, step.picks
+    def join(self, one: _Assignment, sign: int) -> None:
+        """Count on it that tasks take ports, and are neighbors; negative takes back."""
+        tasks, picks = one.tasks, one.picks
         self.room.affinity.add(
-            tasks.pod_set.shape, picks.nodes, sign * picks.counts, promised=step.promise
+            tasks.pod_set.shape, picks.nodes, sign * picks.counts, promised=one.promise
         )
         for shape, ports in self.met(tasks.shape.ports).items() if tasks.shape.ports else ():
             self.room.block(shape, picks.nodes, sign * ports)
 
-    def _take_away(self, step: _Eviction, sign: int) -> None:
-        # Steps name tasks, not units: these are the same in both numberings.
-        victims, tasks = self.victims, step.tasks
+    def _take_away(self, eviction: _Eviction, sign: int) -> None:
+        victims, tasks = self.victims, eviction.tasks
         nodes, amounts = victims.freed(tasks)
         self.room.vacate(nodes, sign * amounts)
         # Now it comes free sooner, and not once more when the reservation begins.
-        self.room.leaving[step.nodes] -= sign * step.counted
+        self.room.leaving[eviction.nodes] -= sign * eviction.counted
         for pod_set, where, counts in victims.by_pod_set(tasks, self._felt):
             self.part(pod_set, where, sign * counts)
         owners, counts, lost = victims.leave(tasks, sign)
@@ -654,10 +640,10 @@ class Session:
 
     def evicted(self) -> Mapping[str, Sequence[tuple[PodSet, IntArray, IntArray]]]:
         """Return gang -> (pod set, nodes, counts) of what was taken from it in this cycle."""
-        steps = [step.tasks for step in self._steps if isinstance(step, _Eviction)]
-        if not steps:
+        gone = [one.tasks for one, _, _ in self._steps if isinstance(one, _Eviction)]
+        if not gone:
             return {}
-        victims, tasks = self.victims, np.concatenate(steps)
+        victims, tasks = self.victims, np.concatenate(gone)
         owners = victims.gang[victims.unit[tasks]]
         every = np.ones(len(victims.pod_sets), np.bool_)
         return {
