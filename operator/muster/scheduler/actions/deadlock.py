@@ -55,7 +55,7 @@ def _release(session: Session, victim: GangState, gang: GangState) -> bool:
     """Evict the victim for the gang if the gang then fits. Return whether it did."""
     ask = Ask(gang, explains=False)
     victims, rules = session.victims, session.rules
-    chosen = victims.own(victim.spec) & others(session, ask)
+    chosen = victims.own(victim.spec) & others(session, gang)
     goes = lawful_of(
         victims,
         np.flatnonzero(chosen),

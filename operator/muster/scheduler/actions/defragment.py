@@ -119,7 +119,7 @@ def _movable(
     able[victims.gang[victims.unit[victims.node < 0]]] = False
     # A move never overrides a disruption budget: it only serves the use of nodes.
     stays = victims.critical | victims.guarded | (victims.priority > ask.gang.spec.priority)
-    movable: BoolArray = victims.spread(able) & eviction.others(session, ask) & ~stays
+    movable: BoolArray = victims.spread(able) & eviction.others(session, ask.gang) & ~stays
     return movable
 
 

@@ -37,7 +37,7 @@ from muster.scheduler.state import GangState
 from muster.scheduler.victims import Price, Victims
 from muster.scheduler.ways import FEW, LONG, Ways
 
-Among = Callable[[Session, Ask], BoolArray]
+Among = Callable[[Session, GangState], BoolArray]
 """(U,) which units may be looked at for a gang; the same for all of its queue and priority."""
 
 
@@ -55,8 +55,9 @@ class Grounds:
     """They have lost what protects them, so that only a veto of the hook does."""
 
 
-_Rank = tuple[Grounds, str, float, bool]
-"""On what grounds, the queue and priority of who asks, and whether he is being mended."""
+_Kind = tuple[Grounds, str, float, bool, str]
+"""Gangs that may evict the same units: on what grounds, their queue and priority, whether they are
+mended, and the key of one that may have such units itself, which are nothing to it."""
 ACTION: Final = {
     "preemptable": DeletionReason.PREEMPT,
     "reclaimable": DeletionReason.RECLAIM,
@@ -89,12 +90,12 @@ def starving(
         demand = [(gang.tasks[0], 1)] if extras else gang.demand()
         if session.rules.affordable(gang, demand) is None:
             found.append(gang)
-    first: set[int] = set()
-    for gang in _mending(session, found):
-        first.add(id(gang))
+    mending = _mending(session, found)
+    for gang in mending:
         if not (fair and session.rules.overused(session.queues[gang.spec.queue])):
             yield gang
-    waiting = by_queue(session, (gang for gang in found if id(gang) not in first))
+    first = set(mending)
+    waiting = by_queue(session, (gang for gang in found if gang not in first))
     for gang in in_turn(session, waiting):
         if fair and session.rules.overused(session.queues[gang.spec.queue]):
             waiting[gang.spec.queue].clear()
@@ -119,35 +120,33 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     Gangs that are alike are looked at once, as long as nothing has changed.
     """
     session.respect(gang.spec.priority)
-    ask = Ask(gang, explains=False)
-    rank = (grounds, gang.spec.queue, gang.spec.priority, gang.protected)
-    key = (rank, session.alike(gang), session.room.state)
-    # `rank` alone: there is nobody to look at, and evictions only make them fewer.
+    spec = gang.spec
+    own = spec.key if grounds.forfeit and spec.ready > 0 else ""
+    kind = (grounds, spec.queue, spec.priority, gang.protected, own)
+    key = (kind, session.alike(gang), session.room.state)
+    # `kind` alone: there is nobody to look at, and evictions only make them fewer.
     known = session.cached("fruitless", set[object])
-    if rank in known or key in known or not session.budget.may_search(gang.spec.key):
+    if kind in known or key in known or not session.budget.may_search(spec.key):
         return False
-    open_ = grounds.among(session, ask)
+    open_ = grounds.among(session, gang)
     # The passes over all units are boolean: measured, all of them cost a quarter of a unit each.
     session.budget.spend(len(open_) // 4)
-    # Its own tasks, which are nothing to it, may have to go for one that is alike.
-    own = grounds.forfeit and gang.spec.ready > 0
     if not open_.any():
-        if not own:
-            known.add(rank)
+        known.add(kind)
         return False
     mark, holders = session.mark(), (g for g in session.protected if g.promised)
     # Room that is kept for those before whom it is mended, and its own, does not keep it out.
     kept = [other for other in holders if other is gang or _precedes(gang, other)]
     for each in kept:
         session.recall(each)
-    if _make_room(session, ask, open_, rank):
+    if _make_room(session, Ask(gang, explains=False), open_, kind):
         for each in kept:
             if each.need > each.promised and not each.lost:
                 protect.hold(session, each)
         return True
     session.undo(mark)
     # Those of another namespace may find what it did not.
-    if not (own or session.budget.exhausted()):
+    if not session.budget.exhausted():
         known.add(key)
     return False
 
@@ -158,13 +157,13 @@ def _precedes(gang: GangState, other: GangState) -> bool:
     return gang.protected and spec.queue == behind.queue and spec.priority > behind.priority
 
 
-def _make_room(session: Session, ask: Ask, open_: BoolArray, rank: _Rank) -> bool:
+def _make_room(session: Session, ask: Ask, open_: BoolArray, kind: _Kind) -> bool:
     """Evict what has to go of the (U,) open units. Return whether the gang gets in.
 
     Else the caller undoes it.
     """
     gang, victims = ask.gang, session.victims
-    ways = ways_of(session, gang, rank)
+    ways = ways_of(session, gang, kind)
     # Of a gang that has no more than its minimum left nothing goes but the whole.
     extra = victims.spread(victims.surplus > 0)
     open_ = open_ & (ways.freed > 0) & (victims.whole | extra)
@@ -175,7 +174,7 @@ def _make_room(session: Session, ask: Ask, open_: BoolArray, rank: _Rank) -> boo
     if trial.fits(np.zeros(len(open_), np.bool_)):
         return False
 
-    grounds, rules = rank[0], session.rules
+    grounds, rules = kind[0], session.rules
 
     def allowed(order: IntArray) -> IntArray:
         if grounds.forfeit:
@@ -209,10 +208,10 @@ def evict(session: Session, ask: Ask, chosen: BoolArray, action: DeletionReason)
     return True
 
 
-def ways_of(session: Session, gang: GangState, rank: Hashable) -> Ways:
+def ways_of(session: Session, gang: GangState, kind: Hashable) -> Ways:
     """Return the orders to look at units for the gang.
 
-    Gangs of one `rank` that need as many tasks, and to which each unit is as useful, share them.
+    Gangs of one kind that need as many tasks, and to which each unit is as useful, share them.
     """
     victims, suits = session.victims, np.zeros(len(session.snapshot.nodes.names) + 1, np.bool_)
     # (N + 1,) which nodes suit any of its tasks; the last stands for none.
@@ -222,7 +221,7 @@ def ways_of(session: Session, gang: GangState, rank: Hashable) -> Ways:
     if any(tasks.shape.tied or tasks.shape.ports for tasks in gang.tasks):
         return Ways(victims, _usefulness(session, gang, suits, parts))
     counts = tuple(count for _, count in gang.demand())
-    key = (rank, counts, parts.tobytes(), suits.tobytes())
+    key = (kind, counts, parts.tobytes(), suits.tobytes())
     kept = session.cached("ways", dict[object, Ways])
     if key not in kept:
         # As with `Session.fit`, columns for all of very many kinds would fill the memory.
@@ -253,13 +252,13 @@ def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
     return all(other is None or session.rules.overused(other) for other in queues)
 
 
-def others(session: Session, ask: Ask) -> BoolArray:
+def others(session: Session, gang: GangState) -> BoolArray:
     """Return (U,) what is there of other gangs.
 
     Without gangs that cannot be evicted or that their queue protects. Gangs whose lost members are
     being replaced are victims only for gangs that are repaired before them.
     """
-    gang, victims = ask.gang, session.victims
+    victims = session.victims
     marks: BoolArray = ~(victims.evicted | victims.unevictable) & ~victims.own(gang.spec)
     for other in session.protected:
         if other.need and not _precedes(gang, other):

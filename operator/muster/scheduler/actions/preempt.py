@@ -44,29 +44,28 @@ def preempt(session: Session, gangs: Sequence[GangState]) -> None:
                 _inside(session, gang, tasks)
 
 
-def _lesser(session: Session, ask: Ask) -> BoolArray:
+def _lesser(session: Session, gang: GangState) -> BoolArray:
     """Return (U,) what ranks below the gang: lower priorities, and extras of its own one.
 
     Extras never evict anybody, so that two gangs of one priority cannot do so in turn.
     """
-    victims, spec = session.victims, ask.gang.spec
+    victims, spec = session.victims, gang.spec
 
     def below() -> BoolArray:
-        lower = victims.priority < spec.priority
         equal = (victims.priority == spec.priority) & ~victims.whole
-        name = np.array([queue == spec.queue for queue in victims.queues], np.bool_)
-        marks: BoolArray = (lower | equal) & name[victims.queue]
+        own = np.array([queue == spec.queue for queue in victims.queues], np.bool_)
+        marks: BoolArray = ((victims.priority < spec.priority) | equal) & own[victims.queue]
         return marks
 
-    return session.cached(("below", spec.queue, spec.priority), below) & others(session, ask)
+    return session.cached(("below", spec.queue, spec.priority), below) & others(session, gang)
 
 
-def _overdue(session: Session, ask: Ask) -> BoolArray:
+def _overdue(session: Session, gang: GangState) -> BoolArray:
     """Return (U,) what has its nodes for longer than it said, and may start again."""
     victims, now = session.victims, session.snapshot.now
     overdue = np.array([one.movable and one.overran(now) for one in victims.gangs], np.bool_)
-    marks: BoolArray = victims.spread(overdue) & (victims.priority <= ask.gang.spec.priority)
-    return marks & ~victims.critical & ~victims.guarded & others(session, ask)
+    marks: BoolArray = victims.spread(overdue) & (victims.priority <= gang.spec.priority)
+    return marks & ~victims.critical & ~victims.guarded & others(session, gang)
 
 
 LESSER: Final = Grounds(HOOK, _lesser)

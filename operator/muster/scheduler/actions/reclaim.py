@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from muster.scheduler.actions.eviction import Grounds, claim, others, starving
-from muster.scheduler.ask import Ask
 from muster.scheduler.model import BoolArray
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
@@ -64,6 +63,6 @@ def _more(session: Session, gang: GangState) -> None:
     gang.more = 0
 
 
-def _of(queues: BoolArray, session: Session, ask: Ask) -> BoolArray:
+def _of(queues: BoolArray, session: Session, gang: GangState) -> BoolArray:
     """Return (U,) what is there of these queues: between queues dues count, not priorities."""
-    return others(session, ask) & queues[session.victims.queue]
+    return others(session, gang) & queues[session.victims.queue]
