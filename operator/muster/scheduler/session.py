@@ -154,7 +154,6 @@ class Session:
         # One log for placements, promises and evictions: what was evicted for a try goes back with
         # it, and tries nest, as an inner mark lies behind the outer one.
         self._steps: list[_Step] = []
-        self._barred: dict[int, Barred] = {}
         self._fits: dict[tuple[int, bool, bool, int], Fit] = {}
         # The plugins look at the session when they are opened, so all that they may ask for stands
         # above this line, and `new_state` below needs their task order.
@@ -242,9 +241,8 @@ class Session:
 
     def barred(self, shape_id: int) -> Barred:
         """Return which nodes do not suit a shape, and why."""
-        if shape_id not in self._barred:
-            self._barred[shape_id] = self.rules.feasible(self.snapshot.shapes[shape_id])
-        return self._barred[shape_id]
+        shapes = self.snapshot.shapes
+        return self.cached(("barred", shape_id), lambda: self.rules.feasible(shapes[shape_id]))
 
     @cached_property
     def _left_to_gangs(self) -> IntArray:
@@ -410,14 +408,16 @@ class Session:
         return shares
 
     def place(self, gang: GangState, tasks: PodSetState, picks: Picks) -> None:
-        """Give the next tasks of the pod set their nodes."""
+        """Give the next tasks of the pod set their nodes, if there are any."""
         self._give(gang, tasks, picks, promise=False)
 
     def promise(self, gang: GangState, tasks: PodSetState, picks: Picks) -> None:
-        """Keep room for tasks of the pod set on nodes where pods are ending."""
+        """Keep room for tasks of the pod set on nodes where pods are ending, if there are any."""
         self._give(gang, tasks, picks, promise=True)
 
     def _give(self, gang: GangState, tasks: PodSetState, picks: Picks, *, promise: bool) -> None:
+        if not picks.order:
+            return
         fresh = tasks.fresh(len(picks.order)) if tasks.pod_set.charge else 0
         # Noted with the step, as the reservation may have been released when the step is undone.
         lent = not promise and self.room.until is not None and tasks.ends <= self.room.until

@@ -416,8 +416,7 @@ def _fill(
             here = ask if soon and not later else now
             # Where others of the gang get what is ending, all of it comes only when that has gone.
             picks = session.pick(here, tasks, wanted, future=soon and ahead, ahead=ahead)
-            if picks.order:
-                (session.promise if soon else session.place)(gang, tasks, picks)
+            (session.promise if soon else session.place)(gang, tasks, picks)
             if not soon and len(picks.order) < wanted and failed is None:
                 failed = (tasks, diagnosis.obstacles(session, ask, tasks))
     return failed or refused

@@ -99,9 +99,8 @@ def _place_at(
     """Place up to `wanted` of the waiting tasks on these nodes, where there is room for them."""
     capacity = session.fit(Ask(gang), tasks).capacity
     order, picks = sort_out(session.welcome(tasks, homes, capacity, wanted))
-    if picks.order:
-        tasks.waiting = [tasks.waiting[i] for i in order]
-        session.place(gang, tasks, picks)
+    tasks.waiting = [tasks.waiting[i] for i in order]
+    session.place(gang, tasks, picks)
 
 
 def _keep_home(
@@ -112,8 +111,7 @@ def _keep_home(
     suits = session.barred(tasks.pod_set.shape)[0] == 0
     sound = [at for at in homes if at >= 0 and suits[at]]
     _, picks = sort_out(sound[: max(0, gang.wanted(tasks, promised=True))])
-    if picks.order:
-        session.promise(gang, tasks, picks)
+    session.promise(gang, tasks, picks)
 
 
 def _go_near(session: Session, gang: GangState, faulty: BoolArray) -> None:
@@ -175,9 +173,8 @@ def _promise(
 ) -> None:
     """Keep room for those that have none, on the nodes that are chosen for them."""
     wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
-    picks = choose(Ask(gang), tasks, wanted) if wanted > 0 else None
-    if picks is not None and picks.order:
-        session.promise(gang, tasks, picks)
+    if wanted > 0:
+        session.promise(gang, tasks, choose(Ask(gang), tasks, wanted))
 
 
 def _nearest(session: Session, ask: Ask, tasks: PodSetState, wanted: int) -> Picks:
@@ -298,13 +295,8 @@ def take_nominated(session: Session, gang: GangState) -> None:
                 # later.
                 homes = positions(session, tasks.pod_set.nominated, tasks.waiting)
                 _place_at(session, gang, tasks, homes)
-            _reserve(session, gang, tasks)
-
-
-def _reserve(session: Session, gang: GangState, tasks: PodSetState) -> None:
-    coming = [*tasks.waiting[tasks.taken :], *tasks.pod_set.returning]
-    homes = positions(session, tasks.pod_set.nominated, coming)
-    capacity = session.fit(Ask(gang), tasks, future=True).capacity
-    _, picks = sort_out(session.welcome(tasks, homes, capacity, future=True))
-    if picks.order:
-        session.promise(gang, tasks, picks)
+            coming = [*tasks.waiting[tasks.taken :], *tasks.pod_set.returning]
+            homes = positions(session, tasks.pod_set.nominated, coming)
+            capacity = session.fit(Ask(gang), tasks, future=True).capacity
+            _, picks = sort_out(session.welcome(tasks, homes, capacity, future=True))
+            session.promise(gang, tasks, picks)
