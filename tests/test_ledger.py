@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3289,
     "muster": 1152,
     "runtime": 2252,
-    "scheduler": 10470,
+    "scheduler": 10471,
     "store": 3245,
     "tests": 69778,
     "tools": 3535,

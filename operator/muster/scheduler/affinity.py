@@ -214,7 +214,7 @@ class _Tally:
 
         Now who is promised may not have come, and who is evicted may have gone: the least comes
         first, on which one can rely, and the most last. Unlike who is ending anyway, who is
-        evicted is no neighbour even now: he may go for the very one that would rely on him.
+        evicted is no neighbor even now: he may go for the very one that would rely on him.
         """
         going, coming = self.going, self.coming
         if future:
@@ -427,7 +427,7 @@ class AffinityState:
         return codes, tuple(text for text, _ in marks)
 
     def fond(self, shape: int, *, future: bool = False) -> FloatArray | None:
-        """Return (N,) how well the neighbours suit, 0 - 100; None: no such preference."""
+        """Return (N,) how well the neighbors suit, 0 - 100; None: no such preference."""
         tallies = [t for t in self._tallies.get(shape, ()) if t.term.link is Link.FOND]
         if not tallies or not tallies[0].term.domain.size:
             return None

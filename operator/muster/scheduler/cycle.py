@@ -18,7 +18,7 @@ import numpy as np
 from muster.api.reasons import GangPhase, Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions import ACTIONS
-from muster.scheduler.actions.allocate import honour
+from muster.scheduler.actions.allocate import honor
 from muster.scheduler.actions.deadlock import break_deadlock
 from muster.scheduler.actions.protect import keep, keep_moved, protect, resume
 from muster.scheduler.actions.reserve import head_since, heads
@@ -65,7 +65,7 @@ def schedule(
         keep(session)
         resume(session, [evict for name in policy.actions if (evict := ACTIONS[name].evicts)])
         restart(session, search=True)
-        honour(session)
+        honor(session)
         for action in policy.actions:
             with around("action", action):
                 ACTIONS[action].run(session, policy.arguments.get(action, {}))
@@ -199,7 +199,7 @@ def forecast(snapshot: Snapshot, policy: Policy, keys: Collection[str]) -> Mappi
     """Return gang -> when it starts, of those for which that is known.
 
     It is not where anybody would be evicted first, who then waits again, and where tasks wait
-    whose ports, neighbours or volumes matter.
+    whose ports, neighbors or volumes matter.
     """
     found: dict[str, float] = {}
     waiting = [gang for gang in snapshot.gangs if gang.missing]

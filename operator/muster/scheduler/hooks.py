@@ -232,9 +232,10 @@ class Rules:
     def lawful(self, name: str, gang: GangState, victims: Victims, units: IntArray) -> IntArray:
         """Return those of the units that no plugin forbids to take together, in their order."""
         for together in (False, True):
-            claim = Claim(gang, victims, units, together)
-            vetoed = [(said == VETO).any(0) for said in self._said(name, claim)]
-            units = units[~np.logical_or.reduce(vetoed)]
+            allowed = np.ones(len(units), np.bool_)
+            for said in self._said(name, Claim(gang, victims, units, together)):
+                allowed &= (said != VETO).all(axis=0)
+            units = units[allowed]
         return units
 
     def _said(self, name: str, claim: Claim) -> Sequence[CodeArray]:

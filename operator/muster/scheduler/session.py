@@ -474,7 +474,7 @@ class Session:
         # What others keep is part of what is used.
         seen = replace(self.snapshot, nodes=nodes, gangs=(alone,), quotas=quotas, nominations=())
         made = Session(seen, self._tiers, self.budget, scorer)
-        # Room is in `used` already; ports and neighbours are counted apart from it, so the new
+        # Room is in `used` already; ports and neighbors are counted apart from it, so the new
         # session has to hear of each step.
         for change, sign, _ in self._steps:
             if isinstance(change, _Assignment):
@@ -674,7 +674,7 @@ class Session:
         return np.fromiter(marks, np.bool_, len(self.victims.pod_sets))
 
     def part(self, pod_set: PodSet, nodes: IntArray, counts: IntArray) -> None:
-        """Count on it that (M,) tasks give up ports and neighbours on (M,) nodes."""
+        """Count on it that (M,) tasks give up ports and neighbors on (M,) nodes."""
         self.room.affinity.add(pod_set.shape, nodes, counts, leaving=True)
         for shape, ports in self.met(pod_set.ports).items():
             self.room.block(shape, nodes, counts * ports, leaving=True)

@@ -35,7 +35,7 @@ def allocate(session: Session) -> None:
     run(session, [gang for gang in session.gangs if not gang.best_effort])
 
 
-def honour(session: Session) -> None:
+def honor(session: Session) -> None:
     """Start the gang with a published start time, or the head that waited for too long.
 
     Until it starts, capacity is kept for it, whatever its queue has allocated.

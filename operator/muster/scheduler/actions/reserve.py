@@ -364,7 +364,7 @@ class _Search:
         return kept, closed
 
     def _leaving(self, tenants: int) -> Leaving:
-        """Return what the first so many take along: ports, neighbours, volumes and quota."""
+        """Return what the first so many take along: ports, neighbors, volumes and quota."""
         session, charges = self._session, Counter[str]()
         charged = any(tasks.pod_set.charge for tasks in self._gang.tasks)
         if not (

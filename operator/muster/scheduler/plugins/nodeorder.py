@@ -46,7 +46,7 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
         preferred, affinity = shape.preferred, weights["nodeaffinity.weight"]
         more = [] if preferred is None or not affinity else [_fixed(affinity * preferred)]
         if weights["podaffinity.weight"] and any(b.link is Link.FOND for b in shape.affinity):
-            more.append(_neighbours(session, shape, weights["podaffinity.weight"]))
+            more.append(_neighbors(session, shape, weights["podaffinity.weight"]))
         if not more:
             return load if least or most or balanced else None
         return lambda stack: sum((scorer(stack) for scorer in more), load(stack))
@@ -58,7 +58,7 @@ def _fixed(marks: FloatArray) -> Scorer:
     return lambda stack: marks[stack.nodes]
 
 
-def _neighbours(session: Session, shape: Shape, weight: float) -> Scorer:
+def _neighbors(session: Session, shape: Shape, weight: float) -> Scorer:
     """Score by the preferred terms about other pods, as these are placed."""
     key = next(k for k, known in session.snapshot.shapes.items() if known is shape)
 
