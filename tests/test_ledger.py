@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3289,
     "muster": 1152,
     "runtime": 2252,
-    "scheduler": 10471,
+    "scheduler": 10456,
     "store": 3245,
-    "tests": 69778,
+    "tests": 69774,
     "tools": 3535,
 }
 

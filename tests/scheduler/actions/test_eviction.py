@@ -11,7 +11,7 @@ from muster.scheduler.ask import Ask
 from muster.scheduler.budget import VICTIM
 from muster.scheduler.model import CPU
 from muster.scheduler.session import Session
-from muster.scheduler.ways import Ways
+from muster.scheduler.victims import VictimOrders
 from support.builders.scheduler import (
     make_gang,
     make_node,
@@ -42,8 +42,8 @@ def choose(cpus, *gangs, allowed=lambda order: order):
     session = make_session(nodes=[full], pods=pods, gangs=[*gangs, waiting])
     victims, trial = session.victims, eviction.Trial(session, Ask(session.gangs[0]))
     every, before = np.ones(len(victims.gang), np.bool_), session.budget.left
-    ways = Ways(victims, victims.amount[:, CPU])
-    chosen = eviction.choose(ways, every, trial, allowed)
+    orders = VictimOrders(victims, victims.amount[:, CPU])
+    chosen = eviction.choose(orders, every, trial, allowed)
     cost = before - session.budget.left
     if chosen is None:
         return None, cost
@@ -124,7 +124,7 @@ def test_extras_are_asked_for_apart():
 
 
 @pytest.mark.parametrize(("holds", "kept"), [({}, 1), ({"memory": "8Mi"}, 2)])
-def test_ways_are_kept_of_few_kinds(monkeypatch, holds, kept):
+def test_orders_are_kept_of_few_kinds(monkeypatch, holds, kept):
     """As columns for each of very many would fill the memory; each gang gets its room the same.
 
     One is enough for all to which each task that may go is as useful.
@@ -140,7 +140,7 @@ def test_ways_are_kept_of_few_kinds(monkeypatch, holds, kept):
         policy.DEFAULT.openers(),
     )
     preempt(session, session.gangs)
-    assert len(session.cached("ways", dict)) == kept
+    assert len(session.cached("orders", dict)) == kept
     assert [g.spec.key for g in session.gangs if g.promised] == [g.key for g in high]
 
 

@@ -138,13 +138,13 @@ def _search(session: Session, ask: Ask, open_: BoolArray, most: int) -> BoolArra
     """Move the cheapest (U,) victims that fit elsewhere; None: nothing was moved."""
     victims = session.victims
     trial = eviction.Trial(session, ask)
-    ways = eviction.ways_of(session, ask.gang, "defragment")
-    open_ = open_ & (ways.freed > 0)
+    orders = eviction.orders_for(session, ask.gang, "defragment")
+    open_ = open_ & (orders.freed > 0)
     if not open_.any() or trial.fits(np.zeros_like(open_)):
         return None
     while not session.budget.exhausted():
         session.budget.spend(VICTIM)
-        chosen = eviction.choose(ways, open_, trial, lambda order: order)
+        chosen = eviction.choose(orders, open_, trial, lambda order: order)
         if chosen is None:
             return None
         owners = sorted(np.unique(victims.gang[chosen]), key=lambda at: victims.gangs[at].key)

@@ -34,8 +34,7 @@ from muster.scheduler.model import (
 )
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
-from muster.scheduler.victims import Price, Victims
-from muster.scheduler.ways import FEW, LONG, Ways
+from muster.scheduler.victims import FEW, LONG, Price, VictimOrders, Victims
 
 Among = Callable[[Session, GangState], BoolArray]
 """(U,) which units may be looked at for a gang; the same for all of its queue and priority."""
@@ -163,10 +162,10 @@ def _make_room(session: Session, ask: Ask, open_: BoolArray, kind: _Kind) -> boo
     Else the caller undoes it.
     """
     gang, victims = ask.gang, session.victims
-    ways = ways_of(session, gang, kind)
+    orders = orders_for(session, gang, kind)
     # Of a gang that has no more than its minimum left nothing goes but the whole.
     extra = victims.spread(victims.surplus > 0)
-    open_ = open_ & (ways.freed > 0) & (victims.whole | extra)
+    open_ = open_ & (orders.freed > 0) & (victims.whole | extra)
     # A look at what would come free costs less than one at all that is free.
     if not open_.any():
         return False
@@ -187,10 +186,10 @@ def _make_room(session: Session, ask: Ask, open_: BoolArray, kind: _Kind) -> boo
         # Less that goes on its own side makes the side of the gang grow by more.
         return not reclaims or len(rules.lawful(grounds.hook, gang, victims, units)) == len(units)
 
-    chosen = choose(ways, open_, trial, allowed, is_fair)
+    chosen = choose(orders, open_, trial, allowed, is_fair)
     if chosen is None and (open_ & (friends := _friends(session, gang))).any():
         # With too many gone there is nobody left to be near to.
-        chosen = choose(ways, open_ & ~friends, trial, allowed, is_fair)
+        chosen = choose(orders, open_ & ~friends, trial, allowed, is_fair)
     if chosen is None or not (reclaims or _is_fair(session, gang, chosen)):
         return False
     return evict(session, ask, chosen, ACTION[grounds.hook])
@@ -208,7 +207,7 @@ def evict(session: Session, ask: Ask, chosen: BoolArray, action: DeletionReason)
     return True
 
 
-def ways_of(session: Session, gang: GangState, kind: Hashable) -> Ways:
+def orders_for(session: Session, gang: GangState, kind: Hashable) -> VictimOrders:
     """Return the orders to look at units for the gang.
 
     Gangs of one kind that need as many tasks, and to which each unit is as useful, share them.
@@ -219,17 +218,17 @@ def ways_of(session: Session, gang: GangState, kind: Hashable) -> Ways:
         suits[:-1] |= session.barred(tasks.pod_set.shape)[0] == 0
     parts = _parts(session, gang, suits)
     if any(tasks.shape.tied or tasks.shape.ports for tasks in gang.tasks):
-        return Ways(victims, _usefulness(session, gang, suits, parts))
+        return VictimOrders(victims, _usefulness(session, gang, suits, parts))
     counts = tuple(count for _, count in gang.demand())
     key = (kind, counts, parts.tobytes(), suits.tobytes())
-    kept = session.cached("ways", dict[object, Ways])
+    kept = session.cached("orders", dict[object, VictimOrders])
     if key not in kept:
         # As with `Session.fit`, columns for all of very many kinds would fill the memory.
         if len(kept) == KEPT:
             del kept[next(iter(kept))]
         # New columns of all units, and what each order begins with.
         session.budget.spend(len(victims.gang))
-        kept[key] = Ways(victims, _usefulness(session, gang, suits, parts))
+        kept[key] = VictimOrders(victims, _usefulness(session, gang, suits, parts))
     return kept[key]
 
 
@@ -267,7 +266,7 @@ def others(session: Session, gang: GangState) -> BoolArray:
 
 
 KEPT: Final = 32
-"""How many ways are kept at a time."""
+"""For how many kinds of gangs orders are kept at a time."""
 
 
 def _usefulness(
@@ -576,7 +575,7 @@ Offer = tuple[Price, BoolArray]
 
 
 def choose(
-    ways: Ways,
+    orders: VictimOrders,
     open_: BoolArray,
     trial: Trial,
     allowed: Allowed,
@@ -586,18 +585,18 @@ def choose(
 
     `is_fair`: whether units may go if no others do.
     """
-    victims, many = ways.victims, np.count_nonzero(open_)
+    victims, many = orders.victims, np.count_nonzero(open_)
     best: Offer | None = None
     offers: dict[bytes, Offer | None] = {}
     # For gangs that are alike an order hardly becomes cheaper: where there are many units nobody
     # asks those that were dearer the last time.
-    known = ways.prices if many > LONG else {}
-    orders = ways.orders(open_, trial.lack if trial.exact else None)
-    for way in sorted(range(len(orders)), key=lambda way: (way in known, known.get(way), way)):
-        dearer = best is not None and way in known and known[way] >= best[0]
+    known = orders.prices if many > LONG else {}
+    firsts = orders.firsts(open_, trial.lack if trial.exact else None)
+    for by in sorted(range(len(firsts)), key=lambda by: (by in known, known.get(by), by)):
+        dearer = best is not None and by in known and known[by] >= best[0]
         if dearer or (best is not None and trial.budget.exhausted()):
             break
-        found = _enough_of(victims, orders[way], trial, allowed)
+        found = _enough_of(victims, firsts[by], trial, allowed)
         if found is None:
             continue
         # Several orders lead to the same units.
@@ -607,7 +606,7 @@ def choose(
                 chosen = mark(victims, needed)
                 offers[key] = price(victims, chosen), chosen
         if (offer := offers[key]) is not None:
-            ways.prices[way] = offer[0]
+            orders.prices[by] = offer[0]
             best = offer if best is None or offer[0] < best[0] else best
     if many <= FEW:
         units = np.flatnonzero(open_)
