@@ -286,8 +286,9 @@ class Rules:
         several = itertools.product(*lists) if len(lists) != 1 else ((r,) for r in lists[0])
         for chosen in several:
             within: dict[int, BoolArray] = {}
-            for shape, nodes in (item for one in itertools.chain(*chosen) for item in one.items()):
-                within[shape] = within.get(shape, nodes) & nodes
+            for each in itertools.chain(*chosen):
+                for shape, nodes in each.items():
+                    within[shape] = within.get(shape, nodes) & nodes
             none = {shape for shape, nodes in within.items() if not nodes.any()}
             without = [tasks for tasks in ask.gang.tasks if tasks.pod_set.shape in none]
             if not without or ask.gang.minimum_of(without) <= 0:

@@ -600,12 +600,14 @@ def choose(
         if found is None:
             continue
         # Several orders lead to the same units.
-        if (key := found[0].tobytes()) not in offers:
+        key = found[0].tobytes()
+        if key not in offers:
             needed, offers[key] = _needed(victims, *found), None
             if needed is not None and is_fair(needed):
                 chosen = mark(victims, needed)
                 offers[key] = price(victims, chosen), chosen
-        if (offer := offers[key]) is not None:
+        offer = offers[key]
+        if offer is not None:
             orders.prices[by] = offer[0]
             best = offer if best is None or offer[0] < best[0] else best
     if many <= FEW:
