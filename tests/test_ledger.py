@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3289,
     "muster": 1152,
     "runtime": 2252,
-    "scheduler": 10459,
+    "scheduler": 10467,
     "store": 3245,
     "tests": 69774,
     "tools": 3535,

@@ -364,7 +364,8 @@ class VictimOrders:
         if by == LOSS:
             return victims.loss
         if by == SIZE:
-            return -np.bincount(victims.gang, self.useful)[victims.gang]
+            freed = np.bincount(victims.gang, self.useful).astype(np.float64)
+            return -freed[victims.gang]
         if by == NEARNESS and self._lack is not None:
             lack = np.append(self._lack(), np.inf)[victims.at]
             return np.where(victims.whole, np.inf, lack)

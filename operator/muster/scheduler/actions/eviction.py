@@ -596,17 +596,7 @@ def choose(
         dearer = best is not None and by in known and known[by] >= best[0]
         if dearer or (best is not None and trial.budget.exhausted()):
             break
-        found = _enough_of(victims, firsts[by], trial, allowed)
-        if found is None:
-            continue
-        # Several orders lead to the same units.
-        key = found[0].tobytes()
-        if key not in offers:
-            needed, offers[key] = _needed(victims, *found), None
-            if needed is not None and is_fair(needed):
-                chosen = mark(victims, needed)
-                offers[key] = price(victims, chosen), chosen
-        offer = offers[key]
+        offer = _offer(victims, firsts[by], trial, allowed, is_fair, offers)
         if offer is not None:
             orders.prices[by] = offer[0]
             best = offer if best is None or offer[0] < best[0] else best
@@ -616,19 +606,36 @@ def choose(
     return None if best is None else best[1]
 
 
-def _enough_of(
-    victims: Victims, orders: Iterable[IntArray], trial: Trial, allowed: Allowed
-) -> tuple[IntArray, Trial] | None:
-    """Return the fewest first units of an order that are enough, and the question of these."""
+def _offer(
+    victims: Victims,
+    orders: Iterable[IntArray],
+    trial: Trial,
+    allowed: Allowed,
+    is_fair: Callable[[IntArray], bool],
+    offers: dict[bytes, Offer | None],
+) -> Offer | None:
+    """Return the fewest first units of an order that are enough, without those not needed.
+
+    `offers`: units -> what they led to, as several orders begin with the same units.
+    """
     for order in orders:
-        if trial.budget.exhausted():
-            return None
+        key = order.tobytes()
+        if key in offers or trial.budget.exhausted():
+            return offers.get(key)
         trial.budget.spend(VICTIM + len(order))
         going = lawful_of(victims, order, allowed)
         narrow = trial.narrowed(mark(victims, going))
         enough = narrow.enough(going)
-        if enough is not None:
-            return enough, narrow
+        if enough is None:
+            continue
+        first = enough.tobytes()
+        if first not in offers:
+            needed, offers[first] = _needed(victims, enough, narrow), None
+            if needed is not None and is_fair(needed):
+                chosen = mark(victims, needed)
+                offers[first] = price(victims, chosen), chosen
+        offers[key] = offers[first]
+        return offers[key]
     return None
 
 
