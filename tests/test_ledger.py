@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6395,
+    "allocator": 6390,
     "api": 3187,
     "cluster": 6476,
     "commands": 5656,
@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 612,
     "frameworks": 3016,
     "gang": 1566,
-    "kube": 3617,
+    "kube": 3623,
     "local": 3289,
     "muster": 1152,
-    "runtime": 2252,
+    "runtime": 2245,
     "scheduler": 10467,
     "store": 3245,
-    "tests": 69774,
+    "tests": 69743,
     "tools": 3535,
 }
 

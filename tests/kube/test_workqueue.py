@@ -17,8 +17,9 @@ from muster.kube.workqueue import WorkQueue
 
 
 @asynccontextmanager
-async def _running(queue: WorkQueue) -> AsyncIterator[WorkQueue]:
-    running = asyncio.create_task(queue.run())
+async def _running(queue: WorkQueue, *keys: str) -> AsyncIterator[WorkQueue]:
+    running = asyncio.create_task(queue.run(lambda: keys))
+    await asyncio.sleep(0)
     try:
         async with asyncio.timeout(10):
             yield queue
@@ -160,8 +161,7 @@ async def test_a_pass_that_fails_as_it_is_cancelled_ends() -> None:
 
     inside = asyncio.Event()
     queue = WorkQueue(one, width=2)
-    running = asyncio.create_task(queue.run())
-    queue.add("a")
+    running = asyncio.create_task(queue.run(lambda: "a"))
     await inside.wait()
     running.cancel()
     done, _ = await asyncio.wait({running}, timeout=10)
@@ -179,11 +179,9 @@ async def test_jobs_of_one_namespace_do_not_wait_behind_all_of_another() -> None
             done.set()
 
     queue = WorkQueue(one, width=1, tenant=lambda key: key[0])
-    for index in range(50):
-        queue.add(f"a{index}")
-    queue.add("b0")
-    queue.add("b1")
-    async with _running(queue):
+    # Keys before its start are not stored.
+    queue.add("c")
+    async with _running(queue, *(f"a{index}" for index in range(50)), "b0", "b1"):
         await done.wait()
     assert order[:5] == ["a", "b", "a", "b", "a"]
 
@@ -221,9 +219,7 @@ def _started(
             done.set()
 
     async def story() -> None:
-        for key in keys:
-            queue.add(key)
-        async with _running(queue):
+        async with _running(queue, *keys):
             await done.wait()
 
     queue = WorkQueue(one, width=1024, tenant=lambda key: key[0])

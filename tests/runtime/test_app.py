@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator as a process: when a signal ends it."""
 
-import asyncio
 import contextlib
 import json
 import signal
@@ -18,7 +17,6 @@ from muster.kube.client import Kube
 from muster.runtime.app import Operator
 from muster.runtime.front import Front
 from muster.settings import Settings
-from support.apiserver.memory import tfjob
 
 PATIENCE = 60.0
 PROMPTLY = 10.0
@@ -133,28 +131,3 @@ async def test_dry_runs_are_repeated_when_permissions_have_changed():
     before = operator.store.dry_runs.changes("team")
     operator._permissions_changed()
     assert operator.store.dry_runs.changes("team") > before
-
-
-async def test_standby_does_not_queue_jobs_and_reconciles_all_once_it_leads(monkeypatch):
-    """The jobs that have ended meanwhile would delay the first reconcile of the others."""
-    operator, decides = made(), asyncio.Event()
-
-    async def synced():
-        pass
-
-    async def decide():
-        decides.set()
-
-    monkeypatch.setattr(operator.informers, "synced", synced)
-    monkeypatch.setattr(operator, "_decide", decide)
-    documents = [tfjob(name=name, Worker=1) for name in ("first", "second")]
-    for version, document in enumerate(documents, 1):
-        document["metadata"] |= {"uid": str(version), "resourceVersion": str(version)}
-        operator.store.jobs.show("TFJob", document, False)
-    operator.store.jobs.show("TFJob", documents[0], True)
-    assert len(operator.queue) == 0
-    acts = asyncio.create_task(operator._act())
-    await decides.wait()
-    assert len(operator.queue) == 1
-    acts.cancel()
-    await asyncio.gather(acts, return_exceptions=True)

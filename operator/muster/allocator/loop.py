@@ -146,7 +146,8 @@ class Loop:
         """
         self.gangs.retry(clock.now(), granted=granted)
         if granted:
-            self._group_status.enqueue_all()
+            for key in self._group_status.keys():  # noqa: SIM118 -- no mapping
+                self._group_status.enqueue(key)
         self.trigger()
 
     def placements(self, job: Job) -> Mapping[str, str]:

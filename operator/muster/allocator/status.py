@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from muster.allocator.tracker import GangMemory
@@ -146,25 +146,19 @@ class GroupStatus:
         self._kube, self._store, self._recorder = kube, store, recorder
         self._memory_of: Callable[[str], GangMemory | None] = lambda _key: None
         self._queue = WorkQueue(self._tell, width=AT_ONCE, tenant=namespace_of)
-        self._runs = False
 
     def enqueue(self, key: str) -> None:
         """Have the status of a gang's group written, if it differs."""
-        # Nothing empties the queue of a standby: it would keep all gangs that there ever were.
-        if self._runs:
-            self._queue.add_after(key, GATHER)
+        self._queue.add_after(key, GATHER)
 
-    def enqueue_all(self) -> None:
-        """Have the statuses of all groups written that differ."""
-        # The controllers of groups without pods may wait for one.
-        for key in (*self._store.foreign, *self._store.podgroups.of_volcano()):
-            self.enqueue(key)
+    def keys(self) -> Iterator[str]:
+        """Yield the keys of all gangs, and of groups whose controllers may wait for a status."""
+        yield from (*self._store.foreign, *self._store.podgroups.of_volcano())
 
     async def run(self, memory_of: Callable[[str], GangMemory | None]) -> None:
         """Write for ever what is remembered of the gangs, by key."""
-        self._memory_of, self._runs = memory_of, True
-        self.enqueue_all()
-        await self._queue.run()
+        self._memory_of = memory_of
+        await self._queue.run(self.keys)
 
     async def _tell(self, key: str) -> float | None:
         # No retry count is kept, so that nothing has to be removed with the group.

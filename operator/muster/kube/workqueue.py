@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from muster.api.backoff import Backoff
@@ -51,7 +51,8 @@ class WorkQueue:
     type in `quiet` ends the pass without another; one in `trouble` is no mistake of the program:
     it is logged in one line, others once with their traceback, and `failed` is called with the
     name of what it was. `took` is called with the seconds of each pass. Keys of a `tenant` wait
-    behind each other, not behind those of others.
+    behind each other, not behind those of others. Before `run` no key is stored: a standby would
+    keep all that there ever were.
     """
 
     def __init__(
@@ -84,6 +85,8 @@ class WorkQueue:
 
     def add(self, key: str, *, at_once: bool = False) -> None:
         """Ask for a pass as soon as possible; `at_once`: without the rest after the last one."""
+        if self._passes is None:
+            return
         slot = self._slots.setdefault(key, _Slot())
         if slot.running:
             slot.again = True
@@ -99,6 +102,8 @@ class WorkQueue:
 
     def add_after(self, key: str, seconds: float) -> None:
         """Ask for a pass in so many seconds at the latest; an earlier one takes its place."""
+        if self._passes is None:
+            return
         loop = asyncio.get_running_loop()
         slot = self._slots.setdefault(key, _Slot())
         due = loop.time() + seconds
@@ -124,12 +129,13 @@ class WorkQueue:
             self._cancel(slot)
             del self._slots[key]
 
-    async def run(self) -> None:
-        """Work for ever."""
+    async def run(self, keys: Callable[[], Iterable[str]] = tuple) -> None:
+        """Work for ever, on those keys at first."""
         async with asyncio.TaskGroup() as passes:
             self._passes, self._starters = passes, 0
             try:
-                self._fill()
+                for key in keys():
+                    self.add(key)
                 await asyncio.Event().wait()
             finally:
                 self._passes = None

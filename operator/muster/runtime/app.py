@@ -99,7 +99,7 @@ class Operator:
             self.frameworks,
             settings.namespaces,
             Callbacks(
-                self._enqueue,
+                self.queue.add,
                 self._trigger,
                 unreadable=self._tell,
                 ended=self._on_pod_ended,
@@ -161,7 +161,7 @@ class Operator:
         self.losses = Losses(connection, self.needed, self.overlay, self._permissions_changed)
         self.metrics.missing_permissions.set_function(lambda: len(self.losses.missing))
         self.problem, self.unfollowed = "starting", ""
-        self._stop, self._leads = asyncio.Event(), False
+        self._stop = asyncio.Event()
         self._relisted, self._restored = asyncio.Event(), asyncio.Event()
         connection.set_back = self._set_back
 
@@ -329,8 +329,6 @@ class Operator:
         log.info("working: gang scheduler %s", self.backend.name)
         self.metrics.leads.set(1)
         self.store.jobs.ended = self.metrics.ended
-        self._leads = True
-        self.store.jobs.enqueue_all()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._decide())
             tasks.create_task(self.recorder.run())
@@ -346,7 +344,7 @@ class Operator:
         """Reconcile and schedule, with all before them that other operators have left."""
         await self.reconciler.takeover.look_at_all()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.queue.run())
+            tasks.create_task(self.queue.run(self.store.jobs.all_keys))
             if self.loop is not None:
                 self.loop.trigger()
                 report_outages(self.store.away, self.recorder, self._lease)
@@ -389,11 +387,6 @@ class Operator:
     def _tell(self, about: Json, why: Unreadable) -> None:
         text = f"{why.reason}; until it can be read, it counts as the worst that it may mean"
         self.recorder.emit(about, "Warning", names.Event.UNREADABLE, text, once=True)
-
-    def _enqueue(self, key: str) -> None:
-        # Nothing empties the queue of a standby: it would keep all jobs that there ever were.
-        if self._leads:
-            self.queue.add(key)
 
     def _trigger(self) -> None:
         if self.loop is not None:

@@ -671,7 +671,7 @@ class Process:
         await self.informers.synced()
         self.loop.trigger()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.queue.run())
+            tasks.create_task(self.queue.run(self.store.jobs.all_keys))
             tasks.create_task(self.loop.run())
 
     async def run(self):
