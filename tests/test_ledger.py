@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3623,
     "local": 3289,
     "muster": 1152,
-    "runtime": 2245,
+    "runtime": 2270,
     "scheduler": 10467,
-    "store": 3245,
-    "tests": 69743,
+    "store": 3249,
+    "tests": 69760,
     "tools": 3535,
 }
 

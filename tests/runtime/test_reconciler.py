@@ -504,6 +504,23 @@ def test_jobs_that_wait_for_a_webhook_are_retried_when_one_of_them_is_accepted(s
     assert accepted == ["create configmaps/one refused"]
 
 
+def test_statuses_that_wait_for_a_webhook_are_retried_when_one_of_them_is_written(
+    story, monkeypatch
+):
+    """A finished job keeps its capacity until then. Each retries two others, and no more."""
+    error, retried = ApiError(500, "InternalError", 'failed calling webhook "x": y', None), []
+    for name in ("one", "two", "three"):
+        story.reconciler._unchanged[name] = error.message
+    monkeypatch.setattr(story.store.jobs, "enqueue", retried.extend)
+    monkeypatch.setattr(story.server, "meanwhile", lambda: (_ for _ in ()).throw(error))
+    with pytest.raises(ApiError):
+        story.go(STATUS)
+    story.server.meanwhile = None
+    for _ in range(2):
+        story.go(STATUS)
+    assert retried == ["one", "two"]
+
+
 def test_refusals_of_an_autoscaler_do_not_delay_attempts_of_other_objects(story):
     """Each has a back-off of its own."""
     scaler = create("mnist", "HorizontalPodAutoscaler")

@@ -20,7 +20,14 @@ from muster import frameworks
 from muster.allocator import binder
 from muster.allocator.loop import Loop
 from muster.api import edge, names, owner
-from muster.api.backoff import AFTER_REFUSAL, QUOTA, REFUSED, Backoff, after_refusal
+from muster.api.backoff import (
+    AFTER_REFUSAL,
+    QUOTA,
+    REFUSED,
+    Backoff,
+    after_refusal,
+    failed_webhook,
+)
 from muster.api.edge import mapping
 from muster.api.model import Job, Json, ObjectView
 from muster.api.reasons import DeletionReason
@@ -140,6 +147,8 @@ class Reconciler:
         The autoscaler, on which nothing else depends, has a count of its own."""
         self._cut_short: dict[str, int] = {}
         """Passes in a row that ended before their end."""
+        self._unchanged: dict[str, str] = {}
+        """By job: why the server refused its status or another change in the last pass."""
         self._unwatched = Unwatched(kube, backend.companions)
         self.takeover = Takeover(kube, store)
         self._groups = {api.kind for api in backend.apis}.union(backend.companions)
@@ -265,6 +274,7 @@ class Reconciler:
         for of_autoscaler in (False, True):
             self._retries.pop((key, of_autoscaler), None)
         self._cut_short.pop(key, None)
+        self._unchanged.pop(key, None)
         self._unwatched.forget(key)
 
     def _left_alone(self, job: Job, framework: Framework) -> float | None:
@@ -327,10 +337,12 @@ class Reconciler:
         """Return the seconds until the next pass. Raises ApiError, if the status was refused."""
         job = turn.job
         if turn.unwritten is not None:
+            self._note_refusal(job.key, turn.unwritten.message)
             refused = events.of_failed_status(job.kind, turn.unwritten.message)
             self._record(job, [*events.of_writes(turn.done), refused])
             raise turn.unwritten
         self._cut_short.pop(job.key, None)
+        self._note_refusal(job.key, turn.refused[0].message if turn.refused else "")
         if turn.refused:
             self._record(job, turn.refused)
             pause = AFTER_REFUSAL.pause(self._count(job.key, CHANGES))
@@ -339,6 +351,19 @@ class Reconciler:
         if self._retries.get((job.key, False), _NEVER)[0] == CHANGES:
             del self._retries[job.key, False]
         return None if again == math.inf else again
+
+    def _note_refusal(self, key: str, message: str) -> None:
+        """Keep why changes were refused in a pass; empty: none was.
+
+        Two other jobs that wait for the same webhook are retried then, as in `Store.accepted`.
+        """
+        before = self._unchanged.pop(key, "")
+        if message:
+            self._unchanged[key] = message
+        elif webhook := failed_webhook(before):
+            self._store.accepted(before)
+            waiting = (other for other, it in self._unchanged.items() if webhook in it)
+            self._store.jobs.enqueue(itertools.islice(waiting, 2))
 
     def _soon(self, key: str) -> float:
         """Take in that a pass ended before its end; return the pause after it."""

@@ -7,7 +7,7 @@ import heapq
 import itertools
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -506,7 +506,11 @@ class Jobs:
     def enqueue_all(self) -> None:
         """Ask for a pass over every job, and for what was refused before."""
         self.retry_refused("")
-        for key in list(self._jobs):
+        self.enqueue(self._jobs)
+
+    def enqueue(self, keys: Iterable[str]) -> None:
+        """Ask for a pass over each of these jobs."""
+        for key in list(keys):
             self._enqueue(key)
 
     def revision(self, key: str) -> int:
