@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 612,
     "frameworks": 3016,
     "gang": 1566,
-    "kube": 3623,
+    "kube": 3654,
     "local": 3289,
     "muster": 1152,
     "runtime": 2270,
     "scheduler": 10467,
-    "store": 3249,
-    "tests": 69760,
+    "store": 3251,
+    "tests": 69791,
     "tools": 3535,
 }
 

@@ -92,8 +92,11 @@ def test_the_shipped_roles_are_enough_in_all_namespaces(
 def test_one_namespace_is_served_and_no_other(
     api: Api, home: Api, start_operator: StartOperator
 ) -> None:
-    """With roles for that namespace alone; the jobs of others are left alone, their pods seen."""
-    start_operator("--leader-elect", f"--namespace={TEAM}", overlay="namespaced")
+    """With roles for that namespace alone; the jobs of others are left alone, their pods seen.
+
+    One of its namespaces was deleted before it started.
+    """
+    start_operator("--leader-elect", f"--namespace={TEAM},deleted", overlay="namespaced")
     (node,) = add_nodes(api, {"cpu": "4"})
     api.create(tfjob("elsewhere", workers=1, run="1"))
     foreign: Json = {

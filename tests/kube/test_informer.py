@@ -11,6 +11,7 @@ import pytest
 from muster.api.backoff import Backoff
 from muster.api.model import Json
 from muster.kube import informer
+from muster.kube.client import ApiError
 from muster.kube.collection import Collection
 from muster.kube.informer import Informer
 from muster.kube.resources import Resource
@@ -74,7 +75,7 @@ class Stage:
 
     async def get(self, _path: str, **params: str) -> Json:
         """Answer a list, or a look at the version."""
-        self.asked.append("look" if params["limit"] == "1" else "list")
+        self.asked.append("look" if params.get("limit") == "1" else "list")
         return {"metadata": {"resourceVersion": str(self.version)}, "items": self.items}
 
     async def watch(self, _path: str, params: Mapping[str, str]) -> AsyncIterator[Json]:
@@ -108,10 +109,10 @@ def played(stage: Stage, collection: Collection[int] | None = None) -> dict[str,
     return asyncio.run(follow())
 
 
-def versions() -> Collection[int]:
+def versions(namespace: str = "") -> Collection[int]:
     """Return a collection that keeps the version of each object."""
     return Collection(
-        lambda d: int(d["metadata"]["resourceVersion"]), lambda _before, _after: None
+        lambda d: int(d["metadata"]["resourceVersion"]), lambda _before, _after: None, (namespace,)
     )
 
 
@@ -183,3 +184,16 @@ def test_one_object_that_cannot_be_taken_in_stops_no_other(
     stage = Stage(5, ["garbled", pod("bad-too", 3), pod("two", 4)], *scenes)
     assert played(stage, held) == {"two": 4, "one": 7, "bad": 8}
     assert len([r for r in caplog.records if r.levelname == "ERROR"]) == 2
+
+
+@pytest.mark.parametrize("exists", [False, True])
+async def test_a_namespace_that_does_not_exist_is_empty(exists: bool) -> None:
+    """Its roles were deleted with it; in one that exists a refused list says nothing of pods."""
+    stage, held = Stage(10, [pod("one", 5)]), versions("a")
+    reader = Informer(stage, PODS, held, namespace="a")
+    await reader.read()
+    reader.synced.clear()
+    stage.items = [{}] * exists
+    refused = ApiError(403, "Forbidden", 'pods is forbidden: User "muster" cannot list', None)
+    assert await reader.has_left(refused) is not exists
+    assert (bool(held.objects), reader.synced.is_set()) == (exists, not exists)

@@ -352,6 +352,9 @@ def test_of_many_namespaces_all_are_asked_for_first() -> None:
             allowed = attributes["resource"] == "pods" or asked[-1][1] == "n3"
             return {"status": {"allowed": allowed}}
 
+        async def get(self, _path: str, **_name: str) -> dict[str, list[object]]:
+            return {"items": [{}]}
+
     wanted = [Access(r, f"n{i}", "list") for r in ("pods", "services") for i in range(50)]
     wanted.append(Access("nodes", "", "list"))
     found = asyncio.run(access.missing(Server(), wanted))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from muster.api.edge import mapping
 from muster.api.model import Json
 from muster.gang import Permission
+from muster.kube import client
 from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
@@ -119,7 +120,8 @@ async def missing(
     """Return the accesses that the API server does not grant. Raises ApiError.
 
     `account`: whose; None: those of this process. Of many namespaces it is asked for all first:
-    what is granted there need not be asked apart.
+    what is granted there need not be asked apart. In a namespace that does not exist nothing is
+    missing: its roles were deleted with it, and there is nothing to handle.
     """
     asked = tuple(accesses)
     spaced = [access for access in asked if access.namespace]
@@ -141,7 +143,10 @@ async def _refused(
             return await allowed(kube, access.attributes, user, PriorityLevel.PLACEMENT)
 
     answers = await asyncio.gather(*map(granted, asked))
-    return tuple(access for access, yes in zip(asked, answers, strict=True) if not yes)
+    refused = [access for access, yes in zip(asked, answers, strict=True) if not yes]
+    spaces = dict.fromkeys(access.namespace for access in refused)
+    gone = {space for space in spaces if await client.is_gone(kube, space)}
+    return tuple(access for access in refused if access.namespace not in gone)
 
 
 async def wait(

@@ -35,7 +35,7 @@ from muster.api.edge import cut, mapping, sequence, text
 from muster.api.model import Json
 from muster.kube import clock
 from muster.kube.flowcontrol import LATE_MOST, FlowControl, PriorityLevel
-from muster.kube.resources import namespace_of
+from muster.kube.resources import NAMESPACES, namespace_of
 
 log = logging.getLogger(__name__)
 RETRIED = frozenset({429, 500, 502, 503, 504})
@@ -549,6 +549,17 @@ async def find(kube: Kube, path: str, **params: str) -> Json | None:
         if error.code != 404:
             raise
     return None
+
+
+async def is_gone(kube: Kube, namespace: str) -> bool:
+    """Return whether the namespace does not exist; False if that cannot be asked."""
+    # By a list, which is what the roles grant.
+    name = f"metadata.name={namespace}"
+    try:
+        found = await kube.get(NAMESPACES.path(), fieldSelector=name) if namespace else None
+    except (ApiError, *BROKEN):
+        return False
+    return found is not None and not found.get("items")
 
 
 async def served(kube: Kube, versions: Iterable[str]) -> set[tuple[str, str]]:

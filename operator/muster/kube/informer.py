@@ -13,6 +13,7 @@ from typing import Any
 
 from muster.api.backoff import Backoff
 from muster.api.model import Json
+from muster.kube import client
 from muster.kube.client import BROKEN, OPENED, ApiError, GarbledError, Kube, LargePageError
 from muster.kube.collection import Collection, Key
 from muster.kube.resources import Resource
@@ -104,7 +105,7 @@ class Informer:
                 well = error.code == EXPIRED
                 if well:
                     self._version = ""
-                else:
+                elif not await self.has_left(error):
                     self._fail(error.message)
             except Exception as error:  # noqa: BLE001 -- one collection, and no other, stands still
                 foreseen = isinstance(error, (*BROKEN, OSError))
@@ -129,6 +130,20 @@ class Informer:
         """Take in that the server has answered as it should."""
         self.problem = ""
         self.beat = time.monotonic()
+
+    async def has_left(self, error: ApiError) -> bool:
+        """Return whether the list was refused because its namespace does not exist.
+
+        Its roles were deleted with it, and so was all that it held: the collection is empty then.
+        """
+        if not (error.unpermitted and await client.is_gone(self._kube, self.namespace)):
+            return False
+        reached = self.collection.reached[self.namespace]
+        self.collection.listed(self.namespace, (), max(reached, 0))
+        self._version = ""
+        self._answered()
+        self.synced.set()
+        return True
 
     async def read(self) -> str:
         """Read the collection once, beside its watch or without; return its version.

@@ -160,6 +160,8 @@ class Informers:
             try:
                 await informer.read()
             except ApiError as error:
+                if await informer.has_left(error):
+                    continue
                 log.warning("cannot list %s: %s", informer.resource.plural, error.message)
                 if error.code in _BUSY:
                     broken = error
