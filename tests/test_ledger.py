@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3289,
     "muster": 1152,
     "runtime": 2270,
-    "scheduler": 10467,
+    "scheduler": 10455,
     "store": 3251,
     "tests": 69791,
     "tools": 3535,

@@ -324,10 +324,6 @@ class AffinityState:
         """
         return 1 + len(self._tallies.get(shape, ())) + self.stock.weight(shape)
 
-    def is_counted(self, shape: int) -> bool:
-        """Return whether tasks of the shape mean anything to others."""
-        return shape in self._counted_by or shape in self._ledgers
-
     def attached(
         self, shape: int, *, future: bool = False, empty: bool = False
     ) -> IntArray | None:

@@ -620,7 +620,7 @@ class Session:
         self.room.vacate(nodes, sign * amounts)
         # Now it comes free sooner, and not once more when the reservation begins.
         self.room.leaving[eviction.nodes] -= sign * eviction.counted
-        for pod_set, where, counts in victims.by_pod_set(tasks, self._felt):
+        for pod_set, where, counts in victims.by_pod_set(tasks):
             self.part(pod_set, where, sign * counts)
         owners, counts, lost = victims.leave(tasks, sign)
         for owner, count, amount in zip(owners.tolist(), counts.tolist(), lost, strict=True):
@@ -645,9 +645,8 @@ class Session:
             return {}
         victims, tasks = self.victims, np.concatenate(gone)
         owners = victims.gang[victims.unit[tasks]]
-        every = np.ones(len(victims.pod_sets), np.bool_)
         return {
-            victims.gangs[owner].key: [*victims.by_pod_set(tasks[owners == owner], every)]
+            victims.gangs[owner].key: [*victims.by_pod_set(tasks[owners == owner])]
             for owner in np.unique(owners).tolist()
         }
 
@@ -663,15 +662,6 @@ class Session:
         at = np.array([index[node] for _, node in tasks if node in index], np.int64)
         nodes, counts = np.unique(at, return_counts=True)
         return nodes, counts
-
-    @cached_property
-    def _felt(self) -> BoolArray:
-        """(L,): pod sets of which tasks keep others from nodes, or are looked for by them."""
-        marks = (
-            self.room.affinity.is_counted(pod_set.shape) or self.met(pod_set.ports)
-            for pod_set in self.victims.pod_sets
-        )
-        return np.fromiter(marks, np.bool_, len(self.victims.pod_sets))
 
     def part(self, pod_set: PodSet, nodes: IntArray, counts: IntArray) -> None:
         """Count on it that (M,) tasks give up ports and neighbors on (M,) nodes."""

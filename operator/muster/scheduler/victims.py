@@ -240,16 +240,18 @@ class Victims:
         found: IntArray = self._by_unit[runs(self._first_of[units], self.count[units])]
         return np.sort(found)
 
-    def by_pod_set(
-        self, tasks: IntArray, wanted: BoolArray
-    ) -> Iterator[tuple[PodSet, IntArray, IntArray]]:
-        """Yield (pod set, nodes, how many of these tasks are there) of the (L,) wanted ones."""
-        tasks = tasks[wanted[self.pod_set[tasks]] & (self.node[tasks] >= 0)]
-        for pod_set in np.unique(self.pod_set[tasks]).tolist():
-            nodes, counts = np.unique(
-                self.node[tasks[self.pod_set[tasks] == pod_set]], return_counts=True
-            )
-            yield self.pod_sets[pod_set], nodes, counts
+    def by_pod_set(self, tasks: IntArray) -> Iterator[tuple[PodSet, IntArray, IntArray]]:
+        """Yield (pod set, nodes, how many of these tasks are there)."""
+        tasks = tasks[self.node[tasks] >= 0]
+        at = self.node[tasks]
+        width = at.max(initial=0) + 1
+        # By pairs: there may be as many pod sets as tasks.
+        pairs, counts = np.unique(self.pod_set[tasks] * width + at, return_counts=True)
+        kinds, starts = np.unique(pairs // width, return_index=True)
+        nodes, several = np.split(pairs % width, starts[1:]), np.split(counts, starts[1:])
+        # Without tasks there is one part without nodes, and no pod set.
+        for kind, where, each in zip(kinds.tolist(), nodes, several, strict=False):
+            yield self.pod_sets[kind], where, each
 
     def places(self, tasks: IntArray) -> Iterator[tuple[PodSet, int]]:
         """Yield (pod set, place in its `held`) of these tasks."""
