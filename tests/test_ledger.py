@@ -20,7 +20,7 @@ LEDGER = {
     "api": 3187,
     "cluster": 6476,
     "commands": 5656,
-    "controller": 4346,
+    "controller": 4349,
     "dashboard": 612,
     "frameworks": 3016,
     "gang": 1566,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2270,
     "scheduler": 10455,
     "store": 3251,
-    "tests": 69791,
+    "tests": 69802,
     "tools": 3535,
 }
 

@@ -536,6 +536,17 @@ def test_an_obstacle_that_is_gone_is_not_told_of_any_longer():
     assert world.status["state"] == "Queued"
 
 
+def test_a_refusal_is_told_until_the_next_attempt_is_answered():
+    """The attempt takes seconds where a webhook is slow."""
+    world = embedded().give(refusal=refusal("failed calling webhook", reason="InternalError"))
+    told = world.settle().status["gang"]
+    assert told["reason"] == "CreationRefused"
+    world.now = START + 5
+    assert world.settle().status["gang"] == told
+    world.give(placements=NODES, verdict=PLACED).settle()
+    assert "reason" not in world.status["gang"]
+
+
 def test_running_gang_with_a_refused_replacement_keeps_its_other_members():
     """The gang says what it lacks; its pods end, and the job with them."""
     world = running().lose("mnist-worker-1")

@@ -265,6 +265,9 @@ def _last_verdict(scope: Scope) -> Verdict | None:
     last = scope.job.status.gang
     if last is None or last.reason not in _OBSTACLES:
         return last
+    # A refusal lasts until the next attempt is answered, which a slow webhook delays.
+    if last.reason == Reason.CREATION_REFUSED and not existing(scope):
+        return last
     return replace(last, reason=Reason.NONE, message="", summary="")
 
 
