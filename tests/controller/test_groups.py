@@ -536,8 +536,8 @@ def test_an_obstacle_that_is_gone_is_not_told_of_any_longer():
     assert world.status["state"] == "Queued"
 
 
-def test_a_refusal_is_told_until_the_next_attempt_is_answered():
-    """The attempt takes seconds where a webhook is slow."""
+def test_creation_refusal_is_reported_until_the_next_attempt_ends():
+    """An attempt takes seconds if a webhook is slow."""
     world = embedded().give(refusal=refusal("failed calling webhook", reason="InternalError"))
     told = world.settle().status["gang"]
     assert told["reason"] == "CreationRefused"

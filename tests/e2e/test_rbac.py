@@ -94,7 +94,7 @@ def test_one_namespace_is_served_and_no_other(
 ) -> None:
     """With roles for that namespace alone; the jobs of others are left alone, their pods seen.
 
-    One of its namespaces was deleted before it started.
+    A namespace of the flag does not exist.
     """
     start_operator("--leader-elect", f"--namespace={TEAM},deleted", overlay="namespaced")
     (node,) = add_nodes(api, {"cpu": "4"})

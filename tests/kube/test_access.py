@@ -53,8 +53,8 @@ def test_what_is_not_granted_is_missing():
     assert [a.resource for a in left] == [f"r{i}" for i in range(20) if i not in (3, 7)]
 
 
-def test_in_a_namespace_that_does_not_exist_nothing_is_missing():
-    """Its roles were deleted with it, and the operator handles the others."""
+def test_access_in_a_removed_namespace_is_not_missing():
+    """The roles were deleted with the namespace, and the operator handles the others."""
     server = Server()
     asked = [Access("pods", namespace, "list") for namespace in ("team", "gone")]
     assert asyncio.run(access.missing(server, asked)) == (asked[0],)

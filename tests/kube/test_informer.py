@@ -187,13 +187,13 @@ def test_one_object_that_cannot_be_taken_in_stops_no_other(
 
 
 @pytest.mark.parametrize("exists", [False, True])
-async def test_a_namespace_that_does_not_exist_is_empty(exists: bool) -> None:
-    """Its roles were deleted with it; in one that exists a refused list says nothing of pods."""
+async def test_collection_of_a_removed_namespace_is_emptied(exists: bool) -> None:
+    """A list that is refused in an existing namespace leaves the stored pods."""
     stage, held = Stage(10, [pod("one", 5)]), versions("a")
     reader = Informer(stage, PODS, held, namespace="a")
     await reader.read()
     reader.synced.clear()
     stage.items = [{}] * exists
     refused = ApiError(403, "Forbidden", 'pods is forbidden: User "muster" cannot list', None)
-    assert await reader.has_left(refused) is not exists
+    assert await reader.empty_removed_namespace(refused) is not exists
     assert (bool(held.objects), reader.synced.is_set()) == (exists, not exists)

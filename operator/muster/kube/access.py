@@ -120,8 +120,8 @@ async def missing(
     """Return the accesses that the API server does not grant. Raises ApiError.
 
     `account`: whose; None: those of this process. Of many namespaces it is asked for all first:
-    what is granted there need not be asked apart. In a namespace that does not exist nothing is
-    missing: its roles were deleted with it, and there is nothing to handle.
+    what is granted there need not be asked apart. In a removed namespace no access is missing: the
+    roles were deleted with the namespace, and it has no objects.
     """
     asked = tuple(accesses)
     spaced = [access for access in asked if access.namespace]
@@ -145,8 +145,8 @@ async def _refused(
     answers = await asyncio.gather(*map(granted, asked))
     refused = [access for access, yes in zip(asked, answers, strict=True) if not yes]
     spaces = dict.fromkeys(access.namespace for access in refused)
-    gone = {space for space in spaces if await client.is_gone(kube, space)}
-    return tuple(access for access in refused if access.namespace not in gone)
+    removed = {space for space in spaces if await client.is_namespace_removed(kube, space)}
+    return tuple(access for access in refused if access.namespace not in removed)
 
 
 async def wait(

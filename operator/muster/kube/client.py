@@ -551,9 +551,9 @@ async def find(kube: Kube, path: str, **params: str) -> Json | None:
     return None
 
 
-async def is_gone(kube: Kube, namespace: str) -> bool:
-    """Return whether the namespace does not exist; False if that cannot be asked."""
-    # By a list, which is what the roles grant.
+async def is_namespace_removed(kube: Kube, namespace: str) -> bool:
+    """Return whether a namespace does not exist; False for an empty name and without an answer."""
+    # The roles grant `list`, not `get`.
     name = f"metadata.name={namespace}"
     try:
         found = await kube.get(NAMESPACES.path(), fieldSelector=name) if namespace else None

@@ -105,7 +105,7 @@ class Informer:
                 well = error.code == EXPIRED
                 if well:
                     self._version = ""
-                elif not await self.has_left(error):
+                elif not await self.empty_removed_namespace(error):
                     self._fail(error.message)
             except Exception as error:  # noqa: BLE001 -- one collection, and no other, stands still
                 foreseen = isinstance(error, (*BROKEN, OSError))
@@ -131,15 +131,15 @@ class Informer:
         self.problem = ""
         self.beat = time.monotonic()
 
-    async def has_left(self, error: ApiError) -> bool:
-        """Return whether the list was refused because its namespace does not exist.
+    async def empty_removed_namespace(self, error: ApiError) -> bool:
+        """Empty the collection if a list fails because its namespace was removed; return whether.
 
-        Its roles were deleted with it, and so was all that it held: the collection is empty then.
+        The roles and all objects were deleted with the namespace.
         """
-        if not (error.unpermitted and await client.is_gone(self._kube, self.namespace)):
+        namespace = self.namespace
+        if not (error.unpermitted and await client.is_namespace_removed(self._kube, namespace)):
             return False
-        reached = self.collection.reached[self.namespace]
-        self.collection.listed(self.namespace, (), max(reached, 0))
+        self.collection.listed(namespace, (), max(self.collection.reached[namespace], 0))
         self._version = ""
         self._answered()
         self.synced.set()

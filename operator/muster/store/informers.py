@@ -160,7 +160,7 @@ class Informers:
             try:
                 await informer.read()
             except ApiError as error:
-                if await informer.has_left(error):
+                if await informer.empty_removed_namespace(error):
                     continue
                 log.warning("cannot list %s: %s", informer.resource.plural, error.message)
                 if error.code in _BUSY:
