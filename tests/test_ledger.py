@@ -24,7 +24,7 @@ LEDGER = {
     "dashboard": 612,
     "frameworks": 3016,
     "gang": 1566,
-    "kube": 3654,
+    "kube": 3650,
     "local": 3289,
     "muster": 1152,
     "runtime": 2270,

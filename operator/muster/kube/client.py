@@ -237,8 +237,8 @@ class Kube:
         self.set_back: Callable[[], None] = lambda: None
         """Called when the server is found at an earlier state: restored from a copy, say."""
         self._broken, self._warm = False, 0.0
-        self._again: asyncio.TimerHandle | None = None
-        """Set while `recovered` is to be called for an outage soon after another one."""
+        self._recovers_at = 0.0
+        """By the loop's clock: when `recovered` is called for an outage soon after another one."""
         self.requests: Counter[tuple[str, ...]] = Counter()
         """How often the server was asked, each try, by verb and status; `0`: no answer came."""
 
@@ -388,16 +388,15 @@ class Kube:
         try:
             return await self._retried(_Request("DELETE", path, options, urgency, still=still))
         except ApiError as error:
-            # A conflict may be about the uid, or about a write at the same moment, after which the
-            # object is still there.
-            if error.absent or (error.code == 409 and await self._replaced(path, uid)):
+            if error.absent:
                 return None
+            if error.code == 409:
+                # About the uid, or about a write at the same moment, after which the object is
+                # still there.
+                found = await find(self, path)
+                if found is None or found["metadata"]["uid"] != uid:
+                    return None
             raise
-
-    async def _replaced(self, path: str, uid: str) -> bool:
-        """Say whether the object with that uid is gone, and another has its name or nobody."""
-        found = await find(self, path)
-        return found is None or bool(found["metadata"]["uid"] != uid)
 
     async def watch(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[Json, None]:
         """Yield `OPENED`, then the events of one watch request until the server ends it.
@@ -499,21 +498,18 @@ class Kube:
             # The first answer after an outage. Failed passes pause for minutes by now, and the
             # server may still be reading its roles: hurry those, and believe no 403 for a while.
             self._broken = False
-            soon, self._warm = self._warm - time.monotonic(), time.monotonic() + WARMING
+            loop, soon = asyncio.get_running_loop(), self._warm - time.monotonic()
+            self._warm = time.monotonic() + WARMING
+            # Of several servers one may fail: no back-off would last until it is repaired.
             if soon <= 0:
                 self.recovered()
-            elif self._again is None:
-                # Of several servers one may fail: no back-off would last until it is repaired.
-                self._again = asyncio.get_running_loop().call_later(soon, self._recover)
+            elif self._recovers_at <= loop.time():
+                self._recovers_at = loop.call_later(soon, self.recovered).when()
         if content is None:
             raise LargePageError
         if response.status >= 400:
             raise self._noted(_error(response, content))
         return _answer(path, content)
-
-    def _recover(self) -> None:
-        self._again = None
-        self.recovered()
 
     def _within_lease(self, usual: aiohttp.ClientTimeout, what: str) -> aiohttp.ClientTimeout:
         """Return the time limits of a write, which leaves while this process leads or not at all.
