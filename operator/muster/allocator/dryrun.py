@@ -18,7 +18,7 @@ from typing import Final
 from muster import frameworks
 from muster.allocator.background import Background
 from muster.allocator.members import Ask
-from muster.api.backoff import QUOTA, after_refusal
+from muster.api.backoff import QUOTA, after_refusal, failed_webhook
 from muster.api.model import Job
 from muster.cluster import dryrun
 from muster.cluster.dryrun import NO_DRY_RUN, SERVICE, Answer, Key
@@ -38,6 +38,8 @@ PATIENCE: Final = 2.0
 """Seconds for which one gang waits: webhooks may take their time."""
 LONG_PATIENCE: Final = 30.0
 """Seconds for which it waits if running pods are to go for it: no webhook may take longer."""
+PROBE_SECONDS: Final = 10.0
+"""Seconds between dry runs of pods that a webhook refused because it did not answer."""
 AGAIN: Final = 60.0
 """Seconds after which it is tried again where nothing could be found out."""
 _OPEN: Final = re.compile(f"{QUOTA}|{NO_DRY_RUN}")
@@ -75,6 +77,8 @@ class PodTrials:
         """Of the questions that are under way, by job."""
         self._refused: dict[Key, tuple[int, str]] = {}
         """How often in a row, and the last message."""
+        self._probes: dict[str, float] = {}
+        """By webhook that failed: when the next dry run finds out if it answers again."""
         store.dry_runs.made = True
 
     async def look(self, asks: Collection[Ask]) -> None:
@@ -188,7 +192,13 @@ class PodTrials:
             self._refused.clear()
         times = self._refused.get(ask.key, (0, ""))[0] + 1
         self._refused[ask.key] = times, error.message
-        until = now + after_refusal("Pod", error.code, error.message).pause(times)
+        pause = after_refusal("Pod", error.code, error.message).pause(times)
+        webhook = failed_webhook(error.message)
+        # Of all jobs that wait for it one asks soon: if it is accepted, others are retried.
+        if webhook and now >= self._probes.get(webhook, now):
+            pause = min(pause, PROBE_SECONDS)
+            self._probes[webhook] = now + pause
+        until = now + pause
         message = error.message.replace(f'"{_pod_name(ask)}"', ASKED)
         return Answer(until, refused=message, reason=error.reason, at=now)
 
