@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6400,
+    "allocator": 6401,
     "api": 3187,
     "cluster": 6476,
     "commands": 5656,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2270,
     "scheduler": 10455,
     "store": 3251,
-    "tests": 69818,
+    "tests": 69822,
     "tools": 3535,
 }
 

@@ -568,7 +568,10 @@ async def test_rejection_is_void_when_admission_changed_meanwhile():
 
 @pytest.mark.parametrize(("reason", "asked"), [("CreationRefused", 1), ("Blocked", 0)])
 async def test_blocked_job_is_tried_again_unless_another_object_blocks_it(reason, asked):
-    """A rejected pod has a back-off; the end of another object is the controller's to find."""
+    """A rejected pod has a back-off; the end of another object is the controller's to find.
+
+    Until then no running pods are evicted for the job.
+    """
     async with running(Story()) as s:
         document = s.create()
         gang = {"state": "Waiting", "scheduler": "muster", "reason": reason}
@@ -576,6 +579,7 @@ async def test_blocked_job_is_tried_again_unless_another_object_blocks_it(reason
         s.put(document)
         await s.cycles(2)
         assert len(s.server.asked) == asked
+        assert s.loop._jobs.are_tried(KEY, time.time(), moves=False) == bool(asked)
 
 
 def test_answers_do_not_pile_up():

@@ -263,7 +263,8 @@ class JobMembers(_Kind):
         if job is None or not self._store.dry_runs.made:
             return True
         self._evicts[key] = now + TRIED_SECONDS, moves
-        # The dry runs for which its cycle asked are under way, or known by now.
+        # The dry runs for which its cycle asked are under way, or known by now. A blocked job gets
+        # none, so that no running pods are evicted for it.
         self.asks.clear()
         self._answers(job, self._version(job), now, may_ask=True)
         if not self.asks:
@@ -341,7 +342,8 @@ class JobMembers(_Kind):
             until = max(until, math.floor(now) + NAMES_CHECK_SECONDS)
         answers: Mapping[str, Answer] = {}
         if self._store.dry_runs.made:
-            answers = self._answers(job, of, now, may_ask=until <= now)
+            may_ask = until <= now and not _has_conflict(job)
+            answers = self._answers(job, of, now, may_ask=may_ask)
         # The number comes first: it differs most often, and a job takes long to compare.
         source = (self._store.jobs.revision(key), of, tuple(answers.values()), lost, job)
         read = self._read.made(key, source, lambda: self._of_job(job, of, lost, answers, now))
@@ -379,7 +381,6 @@ class JobMembers(_Kind):
             known = before.answers
             if not (whole or lacking):
                 return known
-        may_ask = may_ask and not _has_conflict(job)
         source = of, job.service
         keys = self._keys.made(job.key, source, lambda: _keys(job, self._settings.rules))
         for replica, key in keys:
