@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3289,
     "muster": 1152,
     "runtime": 2270,
-    "scheduler": 10455,
+    "scheduler": 10456,
     "store": 3251,
-    "tests": 69822,
+    "tests": 69850,
     "tools": 3535,
 }
 

@@ -9,7 +9,7 @@ from muster.scheduler.actions import eviction
 from muster.scheduler.actions.preempt import preempt
 from muster.scheduler.ask import Ask
 from muster.scheduler.budget import VICTIM
-from muster.scheduler.model import CPU
+from muster.scheduler.model import CPU, Topology
 from muster.scheduler.session import Session
 from muster.scheduler.victims import VictimOrders
 from support.builders.scheduler import (
@@ -153,3 +153,31 @@ def test_a_role_takes_no_more_than_its_gang_has_above_its_minimum():
     one = make_gang(roles=[low, high], min_member=2)
     decided = run(with_policy=rules, nodes=[make_node(cpu=4)], pods=pods, gangs=[one])
     assert len(decided["team/a"].evictions) == 2
+
+
+ALL_ACTIONS = policy.parse({"actions": "reclaim, allocate, preempt"})
+SLICED = Topology(slice_level="rack", slice_size=2)
+LOST = {"admitted": True, "hold_until": 500.0, "restartable": True}
+
+
+@pytest.mark.parametrize("topology", [None, SLICED])
+@pytest.mark.parametrize(("cpu", "evicts"), [(16, True), (15, False)])
+@pytest.mark.parametrize(("holds", "fields"), [(0, {"priority": 5}), (2, LOST)])
+def test_nobody_goes_for_who_exceeds_his_queue(topology, cpu, evicts, holds, fields):
+    """Neither by priority nor to end a deadlock; whether or not the members lie in slices."""
+    nodes = [make_node(name=name, labels={"rack": name}) for name in ("n1", "n2")]
+    held, waits = [(i, "n2") for i in range(holds)], range(holds, 4)
+    role = make_role(held=held, waiting=waits, cpu=4)
+    asks = make_gang(key="team/asks", queue="full", roles=[role], topology=topology, **fields)
+    runs = [(i, f"n{1 + i // 2}") for i in range(4 - holds)]
+    more = [make_role(role="more", replicas=1, cpu=4)] if holds else []
+    other = make_gang(
+        key="team/runs", queue="full" if not holds else "free",
+        roles=[make_role(held=runs, cpu=4), *more], **(LOST if holds else {}),
+    )  # fmt: skip
+    pods = [make_pod(name=f"{i}-{node}", node=node, cpu=4) for i, node in held + runs]
+    decided = run(
+        nodes=nodes, pods=pods, gangs=[asks, other], with_policy=ALL_ACTIONS,
+        queues=[make_queue(name="full", cpu=cpu), make_queue(name="free", cpu=8)],
+    )  # fmt: skip
+    assert bool(decided["team/asks"].evictions) is evicts

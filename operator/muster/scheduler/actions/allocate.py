@@ -264,7 +264,8 @@ def _attempt_here(session: Session, ask: Ask) -> Failure | None:
     """Try to place what the gang lacks, at last with a domain for each role that keeps to one."""
     gang, slicings = ask.gang, session.rules.slices(ask.gang)
     if slicings is not None:
-        return _in_slices(session, ask, slicings)
+        refusal = session.rules.barrier(gang, gang.demand())
+        return refusal or _in_slices(session, ask, slicings)
     failure = None
     for at, domains in enumerate(itertools.chain([{}], homes(session, ask))):
         if at and session.budget.exhausted():
