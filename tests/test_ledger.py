@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2270,
     "scheduler": 10456,
     "store": 3251,
-    "tests": 69850,
+    "tests": 69889,
     "tools": 3535,
 }
 

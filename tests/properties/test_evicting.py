@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.scheduler import budget, policy
+from muster.scheduler.actions.allocate import attempt
 from muster.scheduler.actions.eviction import Trial, mark
 from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
@@ -154,3 +155,41 @@ def test_units_that_may_stay_for_several_roles_are_spare(dice):
     for i in range(len(units)):
         left = mark(victims, np.delete(units, i))
         assert i in spare or (left == chosen).all() or not trial.fits(left)
+
+
+def state_of(session):
+    """Return all that evictions, placements and promises change."""
+    room, victims = session.room, session.victims
+    columns = [room.idle, room.ending, room.promised, room.state]
+    columns += [victims.surplus, victims.left, victims.held, victims.evicted]
+    columns += [queue.allocated for queue in session.queues.values()]
+    gangs = [
+        (g.ready, g.promised, g.waits, g.lost, g.allocated.tolist(), len(g.placements),
+         [(tasks.taken, tasks.promised) for tasks in g.tasks])
+        for g in session.gangs
+    ]  # fmt: skip
+    return [np.array(column).tolist() for column in columns], gangs, +session.charged
+
+
+@given(world=worlds(), dice=st.randoms(use_true_random=False))
+def test_what_failed_leaves_nothing_behind(world, dice):
+    """However evictions, placements and promises nest and are given up: all is as before."""
+    gangs, columns = list(world.gangs.values()), world.columns()
+    snapshot = columns.snapshot(gangs, world.queues, world.now, None)
+    session, marks = Session(snapshot, DEFAULT_TIERS.openers()), []
+    for _ in range(dice.randint(1, 12) if session.gangs else 0):
+        marks.append((session.mark(), state_of(session)))
+        gang, victims = dice.choice(session.gangs), session.victims
+        action = dice.randrange(4)
+        if action == 0:
+            session.recall(gang)
+        elif action == 1 and len(victims.gang):
+            chosen = mark(victims, np.array([dice.randrange(len(victims.gang))]))
+            session.evict(Ask(gang), chosen & ~victims.evicted, None)
+        else:
+            attempt(session, Ask(gang))
+    while marks:
+        place, before = marks.pop(dice.randrange(len(marks)))
+        marks = [each for each in marks if each[0] <= place]
+        session.undo(place)
+        assert state_of(session) == before
