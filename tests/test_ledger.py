@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6401,
+    "allocator": 6402,
     "api": 3187,
     "cluster": 6476,
     "commands": 5656,
@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3289,
     "muster": 1152,
     "runtime": 2270,
-    "scheduler": 10456,
+    "scheduler": 10457,
     "store": 3251,
     "tests": 69889,
     "tools": 3535,

@@ -194,7 +194,8 @@ class PodTrials:
         self._refused[ask.key] = times, error.message
         pause = after_refusal("Pod", error.code, error.message).pause(times)
         webhook = failed_webhook(error.message)
-        # Of all jobs that wait for it one asks soon: if it is accepted, others are retried.
+        # One of the jobs that wait for the webhook retries early. If its dry run is accepted, the
+        # other jobs are retried.
         if webhook and now >= self._probes.get(webhook, now):
             pause = min(pause, PROBE_SECONDS)
             self._probes[webhook] = now + pause

@@ -68,7 +68,7 @@ class Evictions:
     def make_room(self, decision: Decision, now: float, period: float, pace: float) -> bool:
         """Evict for a gang as decided, once dry runs passed and that is announced.
 
-        Return whether it is done. Gangs that go rest for `period` seconds; `pace` as in
+        Return whether it is done. Evicted gangs back off for `period` seconds; `pace` as in
         `tracker.accepted`.
         """
         # If one pod may not be evicted, the eviction of the other pods frees too little.
@@ -97,7 +97,7 @@ class Evictions:
     def carry_out(self, decision: Decision, now: float, period: float) -> bool:
         """Evict what the decision wants gone; nothing if any of it is not there as it was.
 
-        Gangs that go rest for `period` seconds; those that are moved keep their new nodes.
+        Evicted gangs back off for `period` seconds; moved gangs keep their new nodes.
         """
         self._metrics.preempts(decision)
         going = self._going(decision, now)

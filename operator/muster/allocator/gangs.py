@@ -32,7 +32,7 @@ MAX_VOID: Final = 3
 LONGEST: Final = 200
 """Characters of an error that are told."""
 CAUSES: Final = 1000
-"""Distinct ones that are logged."""
+"""Maximum number of different errors that are logged."""
 _T = TypeVar("_T")
 
 
@@ -275,9 +275,9 @@ class GangTracker:
         """Look at a gang, and keep what shows whether the next look would find the same."""
         memory = self._memories.get(key)
         nodes = {} if memory is None else memory.assumed
-        # The stamp of before: what the look itself may bring about is new.
+        # The stamp from before the evaluation: changes that the evaluation causes count as new.
         stamp = self._kind_of[key].stamp(key, now, promised=bool(nodes))
-        # Of what fails nothing is kept: it is looked at again.
+        # Without a stamp, a gang whose evaluation fails is evaluated again.
         self._stamps.pop(key, None)
         facts = self.facts(key, now)
         if facts is None:
@@ -293,7 +293,7 @@ class GangTracker:
             memory = replace(tracker.begin(facts), assumed=memory.assumed)
         step = tracker.step(memory, facts, now)
         self.take(key, step)
-        # What is known of a gang depends on the nodes that it was given, too.
+        # The facts also depend on the assumed nodes.
         if stamp is not None and step.memory.assumed == nodes:
             self._stamps[key] = stamp
         return step.memory.input

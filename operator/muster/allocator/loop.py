@@ -142,7 +142,7 @@ class Loop:
     def retry(self, *, granted: bool = False) -> None:
         """Place pods at once that pause: the API server accepts writes again.
 
-        `granted`: as permissions have changed; what was refused is written again, too.
+        `granted`: permissions were granted, and refused writes are repeated, too.
         """
         self.gangs.retry(clock.now(), granted=granted)
         if granted:

@@ -324,7 +324,7 @@ class JobMembers(_Kind):
     def facts(self, key: str, memory: GangMemory | None, now: float) -> GangFacts | None:
         """Return the facts about the gang of a job.
 
-        `memory`: what is remembered of it. The facts list those of its assumed nodes that are
+        `memory`: the stored state of the gang. The facts list which of its assumed nodes are
         lost.
         """
         if key in self._doubts:

@@ -326,7 +326,7 @@ class GangMemory:
         return self.input is not None and any(role.absent for role in self.input.roles)
 
 
-# What is to be done: the fields are the arguments of what carries it out.
+# Effects. Their fields are the arguments of the functions that carry them out.
 
 
 class Bind(NamedTuple):
@@ -752,8 +752,8 @@ def _follow_release(turn: _Turn) -> None:
     # Pods of the same group that come now are the new ones: it is over when the old ones go.
     removed = not memory.leaving
     if facts.remade:
-        # What comes now was on its way when the gang was released: it must go as well. And as long
-        # as the old status is there, a process after this one would take the gang for a whole one.
+        # A pod that appears now was being created when the gang was released, and is deleted too.
+        # While the old status is stored, a later process would treat the gang as created.
         there = (pod for place, pod in facts.pods.items() if place not in facts.foreign)
         ended = all(is_over(pod, again=facts.collective) for pod in there)
         removed = ended and not facts.was_whole

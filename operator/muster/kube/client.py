@@ -55,7 +55,7 @@ retries do not know; who looks asks again."""
 LARGE, LARGE_SHARE = 64 * 1024, 16
 """Bytes from which on a document is large, and of how many places such ones may have one."""
 CONNECTIONS = 64
-"""For reads other than watches, beside those of all writes that may be under way."""
+"""Maximum number of connections for reads without watches. Writes have their own connections."""
 BACKOFF = Backoff(0.1, 10.0)
 PERSISTENT = Backoff(1.0, 60.0)
 LONGEST_WAIT = 60.0

@@ -143,8 +143,8 @@ class Reconciler:
         self._under_way: dict[str, _UnderWay] = {}
         """By job."""
         self._retries: dict[tuple[str, bool], tuple[_Named, int, str]] = {}
-        """By job: what was refused last, how often in a row something was, and the last message.
-        The autoscaler, on which nothing else depends, has a count of its own."""
+        """By job: the object that was refused last, the number of refusals in a row, and the last
+        message. The autoscaler, on which no other object depends, has its own entry."""
         self._cut_short: dict[str, int] = {}
         """Passes in a row that ended before their end."""
         self._unchanged: dict[str, str] = {}
@@ -412,8 +412,8 @@ class Reconciler:
             # Its error is in no group.
             await follow_next()
             return
-        # What one lane raises cancels the others. What these had sent may be carried out all the
-        # same: the next pass meets it under its name.
+        # An error of one lane cancels the others. The API server may still create objects that
+        # these lanes have requested: the next reconcile finds them by name.
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(len(lanes), UNDER_WAY)):
                 tasks.create_task(follow_next())

@@ -66,7 +66,7 @@ class _Assignment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Wait:
-    """A gang waits for what it is promised with all that it was given."""
+    """A gang that waits for its promised resources with all its assignments."""
 
     gang: GangState
     given: Sequence[_Assignment]
@@ -88,7 +88,7 @@ class _Eviction:
 
 
 _Step = tuple[_Assignment | _Wait | _Eviction, int, int]
-"""What changes, 1 where it is done or -1 where it is taken back, and the state before that."""
+"""A change, its direction (1: applied, -1: reverted), and the state number before it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running tasks as what may be taken away of them: columns, and orders of what goes first.
+"""Columns of the running tasks that may be evicted, and the orders in which they are tried.
 
 A *unit* is one task above its gang's minimum, or all the tasks that make up the minimum, which
 go together and only with every task above it. Where any tasks may be the ones above it, each is a
@@ -34,7 +34,8 @@ LONG: Final = 512
 PLENTY: Final = 4.0
 """How many times the gang's need the units would free that are looked at first."""
 LOSS, RATE, SIZE, NEARNESS = range(4)
-"""What is lost, that for what it frees, the size of the gang, and what its node lacks."""
+"""Indexes of the orders: by lost work, by lost work per freed part, by size of the gang, and by
+the resources that the node is short of."""
 Price = tuple[int, float, int, float]
 """What the loss of units is compared by; less is better."""
 PodSets = Callable[[Gang], Sequence[PodSet]]
@@ -308,8 +309,8 @@ class VictimOrders:
     ) -> Sequence[Iterator[IntArray]]:
         """Return for each order the first of the (U,) open units, each time more of them.
 
-        By themselves, by what is lost for what they free, and by large gangs; where any task of a
-        gang may go also node by node. `lack`: gives (N,) by what these come; None: by nothing.
+        The orders are LOSS, RATE, SIZE and, if some gang may lose any of its tasks, NEARNESS.
+        `lack` returns (N,) the key of the nodes for NEARNESS; None leaves this order out.
         """
         # Fewer units than before leave the order as it was, more of them do not: heads that were
         # kept might lack the new ones.
@@ -339,7 +340,7 @@ class VictimOrders:
         """Return the first so many of the open units in this order, or more."""
         known = self._firsts.get(by)
         if known is not None:
-            # What has gone since is not asked for; what was first stays so.
+            # Evicted units are left out. The order of the other units does not change.
             known = known[self._open[known]]
             if len(known) >= min(count, self._count):
                 return known
@@ -372,8 +373,8 @@ class VictimOrders:
             lack = np.append(self._lack(), np.inf)[victims.at]
             return np.where(victims.whole, np.inf, lack)
         rates = victims.loss / np.maximum(self.freed, 1e-12)
-        # The end of a gang with the highest rate of any of its units: else the end, whose rate is
-        # a mean, might come before some of its single tasks, and nobody would be taken singly.
+        # The unit that ends a gang gets the highest rate of the gang's units. Its own rate is a
+        # mean: it could come before single tasks, and then no task would be evicted singly.
         dearest = np.maximum.reduceat(rates, victims.begins)
         return np.where(victims.whole, dearest[victims.gang], rates)
 
@@ -381,7 +382,7 @@ class VictimOrders:
 def first(rows: IntArray, keys: Sequence[np.ndarray], count: int) -> IntArray:
     """Return about so many of the rows, those that come first by these keys, unordered.
 
-    With those that come last of them all that are equal to it.
+    Rows that are equal to the last one are included.
     """
     found = []
     for key in keys:

@@ -54,7 +54,7 @@ class _JobEntry:
     revision: int = 0
     """Grows with every change of the pods of the job."""
     news: int = 0
-    """Changes with the job, and with what is refused it."""
+    """A number that changes with the job and with its refusals."""
 
     @property
     def document(self) -> Json:
@@ -278,7 +278,7 @@ class Jobs:
         if after is None:
             del self._jobs[key]
         else:
-            # A job that changes keeps its place among those of its second.
+            # An updated job keeps its position among the jobs created in the same second.
             after.arrival = before.arrival if before else next(self._numbers) % _MOMENTS
             if before is not None and after.owner.uid == before.owner.uid:
                 after.revision, idle = before.revision, after.follow(before)

@@ -150,7 +150,7 @@ def in_turn(session: Session, waiting: Waiting) -> Iterator[GangState]:
             heapq.heappush(queues, fresh)
             continue
         yield heapq.heappop(waiting[name])[1]
-        # Only now: what was done for that gang may have changed where its queue stands.
+        # After the yield: the placement of that gang may change the order of its queue.
         if waiting[name]:
             heapq.heappush(queues, _entry(session, waiting, name))
 
@@ -234,7 +234,7 @@ def attempt(session: Session, ask: Ask) -> Failure | None:
 
 
 def start_now(session: Session, ask: Ask) -> bool:
-    """Place what the gang lacks on what is free at this moment. Return whether it starts."""
+    """Place the missing tasks of the gang on free resources. Return whether the gang starts."""
     gang, fit = ask.gang, session.fit
     possible = sum(min(int(fit(ask, t).capacity.sum()), t.left) for t in gang.tasks if t.left)
     if possible < gang.need:

@@ -55,8 +55,8 @@ class Grounds:
 
 
 _Kind = tuple[Grounds, str, float, bool, str]
-"""Gangs that may evict the same units: on what grounds, their queue and priority, whether they are
-mended, and the key of one that may have such units itself, which are nothing to it."""
+"""A key that is equal for gangs that may evict the same units: the grounds, queue and priority,
+whether lost members are replaced, and the gang itself if some of the units belong to it."""
 ACTION: Final = {
     "preemptable": DeletionReason.PREEMPT,
     "reclaimable": DeletionReason.RECLAIM,
@@ -123,7 +123,7 @@ def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
     own = spec.key if grounds.forfeit and spec.ready > 0 else ""
     kind = (grounds, spec.queue, spec.priority, gang.protected, own)
     key = (kind, session.alike(gang), session.room.state)
-    # `kind` alone: there is nobody to look at, and evictions only make them fewer.
+    # `kind` alone means that no units may be evicted. Later evictions in the cycle add none.
     known = session.cached("fruitless", set[object])
     if kind in known or key in known or not session.budget.may_search(spec.key):
         return False
@@ -474,7 +474,7 @@ class Trial:
         return placed
 
     def enough(self, order: IntArray) -> IntArray | None:
-        """Return the fewest of the first units that are enough; None: even all are not."""
+        """Return the shortest prefix of the order that frees enough, None if all do not."""
         victims, few, many = self._victims, self._least(order), len(order)
         if not 0 < few <= many:
             return None
@@ -517,7 +517,7 @@ class Trial:
         victims, width = self._victims, len(self._nodes)
         rows = np.flatnonzero(mark(victims, units)[self._unit])
         own, end = _places(victims, units, self._unit[rows])
-        # What goes by itself and with the end of its gang goes whichever of them stays.
+        # A unit that is evicted both by itself and with its gang is evicted if one of them stays.
         both = (np.maximum(own, end) < len(units)) & ~victims.whole[self._unit[rows]]
         owner, place = np.where(both, len(units), np.minimum(own, end)), self._place[rows]
         pairs, pair = np.unique(owner * width + place, return_inverse=True)
@@ -571,7 +571,7 @@ def _places(victims: Victims, order: IntArray, units: IntArray) -> tuple[IntArra
 Allowed = Callable[[IntArray], IntArray]
 """Units in order -> those of them that may go together."""
 Offer = tuple[Price, BoolArray]
-"""(U,) units that are enough, and what they are compared by."""
+"""(U,) units that free enough, and their price."""
 
 
 def choose(

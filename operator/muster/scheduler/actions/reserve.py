@@ -395,8 +395,8 @@ class _Search:
 
 
 def _tenants(session: Session) -> Iterator[_Tenant]:
-    """Yield the gangs that had nodes when the cycle began, and what it has placed since."""
-    # Who is evicted makes no room by its end: it has gone by then.
+    """Yield the gangs that had nodes when the cycle began, and those placed in the cycle."""
+    # The end of an evicted gang frees nothing: its pods are removed earlier.
     evicted, now = session.evicted(), session.snapshot.now
     for one in session.snapshot.holdings:
         left = _left(one, evicted.get(one.gang.key, ()))

@@ -105,7 +105,7 @@ class Standing:
         return _share(queue.allocated, self.due(queue))
 
     def overused(self, queue: QueueState) -> bool:
-        """Return whether it holds its due of all that it lacks."""
+        """Return whether the queue has its deserved share of all resources that it needs."""
         # Only of what it still lacks: a queue that has all its cpu is not held back by that while
         # it waits for devices.
         request = _listed(self._asking[queue.spec.name].request)
@@ -135,7 +135,7 @@ class Standing:
         return found
 
     def within(self, gang: GangState, amount: FloatArray, freed: Freed) -> bool:
-        """Return whether what grows by that stays within its due, the queue and all above it."""
+        """Return whether the queue and its parents stay within their deserved shares."""
         return gang.queue is not None and all(
             self._stays(queue, amount, freed) for queue in gang.queue.lineage
         )
