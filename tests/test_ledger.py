@@ -25,12 +25,12 @@ LEDGER = {
     "frameworks": 3016,
     "gang": 1566,
     "kube": 3650,
-    "local": 3289,
+    "local": 3297,
     "muster": 1152,
     "runtime": 2270,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69889,
+    "tests": 69906,
     "tools": 3535,
 }
 

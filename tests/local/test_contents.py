@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from muster.kube.client import Kube
-from muster.local import contents, handle
+from muster.local import contents, handle, layout, options, processes
 from support.apiserver.stub import answered, config
 
 
@@ -41,3 +41,20 @@ def test_a_server_that_is_not_there_is_not_ready(tmp_path: Path) -> None:
     assert not handle.ask(nobody, contents.ready)
     with pytest.raises(handle.ApiError, match="Cannot connect"):
         handle.ask(nobody, lambda kube: kube.get("/version"))
+
+
+def test_ended_kwok_is_restarted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second end fails the start of the cluster."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    asked, starts = options.Options(name="x"), []
+    made = handle.Cluster(layout.Layout("x").home, asked, 1, {handle.KWOK: ["/bin/kwok"]})
+    made.files.make()
+    made.files.pid(handle.KWOK).touch()
+    monkeypatch.setattr(processes, "start", lambda argv, **_: starts.append(argv))
+
+    async def ready() -> bool:
+        return False
+
+    with pytest.raises(handle.ClusterError, match="kwok ended"):
+        asyncio.run(contents._wait("nodes", ready, made))
+    assert len(starts) == 1

@@ -29,6 +29,7 @@ from muster.kube.informer import listed
 from muster.local import kubeconfig, nodes
 from muster.local.handle import (
     API_SERVER,
+    KWOK,
     MANAGER,
     ApiError,
     Cluster,
@@ -167,9 +168,16 @@ async def simulated(mark: str, kube: Kube) -> list[Json]:
 async def _wait(
     what: str, ready: Callable[[], Awaitable[bool]], made: Cluster, *, log: str = ""
 ) -> None:
-    """Wait until `ready`. ClusterError, which quotes `log`, if a component ends or time is up."""
-    deadline, started = time.monotonic() + _SECONDS, made.started()
+    """Wait until `ready`. ClusterError, which quotes `log`, if a component ends or time is up.
+
+    kwok is restarted once: version 0.8.0 may crash at its first node, as it builds its stages
+    without a lock.
+    """
+    deadline, started, restarted = time.monotonic() + _SECONDS, made.started(), False
     while not await ready():
+        if KWOK in started and not restarted and made.pids()[KWOK] is None:
+            made.launch(KWOK)
+            restarted = True
         made.check(*started)
         if time.monotonic() > deadline:
             end = f":\n{made.log_tail(log)}" if log else ""
