@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6402,
+    "allocator": 6403,
     "api": 3187,
     "cluster": 6476,
     "commands": 5656,
@@ -27,7 +27,7 @@ LEDGER = {
     "kube": 3650,
     "local": 3297,
     "muster": 1152,
-    "runtime": 2270,
+    "runtime": 2271,
     "scheduler": 10457,
     "store": 3251,
     "tests": 69906,

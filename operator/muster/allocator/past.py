@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who held what of which node before: what has ended in the last hours, as far as it was seen."""
+"""The resources that gangs used on each node in the last hours, as far as they were observed."""
 
 from __future__ import annotations
 

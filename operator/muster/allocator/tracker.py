@@ -260,7 +260,8 @@ class GangMemory:
     lifecycle: Lifecycle = NEW
     had: int | None = None
     """With how many it last was whole or was let in, as `asks.min_member` counts; None: that is
-    not known. Only by losing of those it is broken: what is wanted since waits like any gang."""
+    not known. Only the loss of these members makes the gang degraded: members that were
+    added later wait like any gang."""
     kept: AbstractSet[str] | None = None
     """Places of these members that were wanted at all times since then; None: not known."""
     may_run_until: float = -math.inf

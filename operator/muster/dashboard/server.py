@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page: who holds what, who waits for what. It only shows; nothing can be changed from it.
+"""The page: the resources of each gang, and the reasons why gangs wait. It is read-only.
 
 Views are made in a thread, at most once a second, while somebody looks. The event loop, in which
 the allocator works, hands over what its last cycle saw and sends what came of it.

@@ -33,8 +33,8 @@ async def pages(kube: Kube, path: str, params: Mapping[str, str]) -> AsyncIterat
     """Yield a collection page by page, all of one version. Raises ApiError, connection errors."""
     asked, limit = dict(params), PAGE
     while True:
-        # Without a version: the server answers with the newest state, so that one that is
-        # earlier than what a watch has shown was restored, and is not merely behind.
+        # Without a resourceVersion the API server returns its newest state. If that is older than
+        # an event of a watch, etcd was restored from a backup.
         try:
             page = await kube.get(path, **asked, limit=str(limit))
         except LargePageError:
@@ -214,7 +214,7 @@ class Informer:
         self.collection.reach(self.namespace, int(self._version))
 
     def _take(self, document: Json, listed: int | None = None) -> Key | None:
-        """Take in one object; one that nobody can follow stops no other one."""
+        """Store one object. An object that cannot be stored does not stop the others."""
         try:
             return self.collection.take(document, listed)
         except Exception as error:

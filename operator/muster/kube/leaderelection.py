@@ -180,8 +180,8 @@ class LeaderElector:
         spec = mapping(lease.get("spec"))
         version = mapping(lease.get("metadata")).get("resourceVersion")
         if self._identity == spec.get("holderIdentity") or version == self._unanswered:
-            # Another time, too: the server keeps the version of what does not change, and what was
-            # sent in place of that would still be let in.
+            # The time changes, too. The API server keeps the resourceVersion of an unchanged
+            # object, and would still accept a renewal that was sent earlier.
             given = ("holderIdentity", "leaseDurationSeconds", "renewTime")
             freed = {**spec, **{field: fresh["spec"][field] for field in given}}
             freed = {**lease, "spec": freed}

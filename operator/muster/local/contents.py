@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an API server is given, and how one that was there before is left as it was.
+"""The objects that `up` creates in a cluster, and their removal from an existing cluster.
 
-It is given CRDs and simulated nodes. All that `up` puts into a cluster that was there before bears
-its mark; `clear` takes out what bears it, and nothing else, and what is there already stays.
+The objects are CRDs and simulated nodes. In an existing cluster `up` labels each object that it
+creates. `clear` deletes only objects with this label; existing objects stay.
 
 Importing this module takes a second, which most commands do not need: they import it on demand.
 """

@@ -512,8 +512,8 @@ class Reconciler:
         return self._allocator.creating(turn.job, name, node)
 
     def _compare(self, job: Job, kind: str, sent: Json, stored: Json) -> None:
-        """Take note of what the server has left out of a group, or what is beside it; say it."""
-        # Only of groups: their API is somebody else's, and may know fewer fields than are sent.
+        """Record and report the fields of a group that the API server did not store."""
+        # Only for groups: the API belongs to another project and may have fewer fields.
         if kind not in self._groups or "spec" not in sent:
             return
         left, known = sent["spec"], self._dropped.get(kind, frozenset())
@@ -758,10 +758,11 @@ class Reconciler:
     async def _stays(self, job: Job) -> bool:
         """Ask the server whether the job is there, asks for what it did, and is not to go.
 
-        A job that is deleted without its children gives them up before any watch may show that:
-        who were made its own again would go with it. Of one that is deleted with them, pods may be
-        seen to be gone before it is: they would be made once more. And a status that the watch has
-        not shown may list completed indexes, which are not created again.
+        If a job is deleted without its children, the API server removes their owner references
+        before the watch reports the deletion. Children that were adopted again would be deleted
+        with the job. If a job is deleted with its children, the watch may report the end of pods
+        first, and these would be recreated. A status that the watch has not reported yet may list
+        completed indexes, which are not created again.
         """
         await self._read_anew(job)
         found = self._store.jobs.get(job.key)

@@ -109,8 +109,8 @@ def _candidates(session: Session, gangs: Iterable[GangState]) -> Waiting:
     """Return the gangs that can be tried; refuse the others."""
     found: list[GangState] = []
     for gang in gangs:
-        # Those with promises have their room, those that lost tasks to somebody must not fetch
-        # them back in the same cycle, and protected ones were tried before all actions.
+        # Gangs with promised nodes need no others. Gangs from which tasks were evicted in this
+        # cycle must not get them back in it. Protected gangs were tried before all actions.
         if gang.promised or gang.lost or (gang.protected and gang.need):
             continue
         if not _open(gang) and session.rules.ready(gang):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What preempt and reclaim share: who is asked first, and what has to go for a gang.
+"""The order of the preemptors and the choice of victims, for preempt and reclaim.
 
-It is the cheapest set that is enough, as far as a bounded search finds it.
+The victims are the cheapest set that frees enough, as far as a bounded search finds it.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def starving(
 ) -> Iterator[GangState]:
     """Yield those of the gangs that wait for their minimum, best queue and best gang first.
 
-    Before them those that have lost members, unless somebody who ranks higher waits in their
-    queue: he would only evict them in their turn.
+    Gangs that lost members come first, unless a gang of higher rank waits in the same queue: that
+    gang would evict them later.
 
     `fair`: none of a queue that holds its due. `extras`: those that want more than that.
     """
