@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2271,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69906,
+    "tests": 69908,
     "tools": 3535,
 }
 
