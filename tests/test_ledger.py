@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 612,
     "frameworks": 3016,
     "gang": 1566,
-    "kube": 3650,
+    "kube": 3652,
     "local": 3297,
     "muster": 1152,
     "runtime": 2271,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69908,
+    "tests": 69927,
     "tools": 3535,
 }
 

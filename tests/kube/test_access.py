@@ -103,6 +103,25 @@ def test_a_server_in_trouble_is_waited_for_and_one_that_is_not_to_be_asked_is_no
     assert reports == ["no answer from the API server: starting", ""]
 
 
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_refused_reviews_of_a_starting_server_are_repeated(monkeypatch, seconds):
+    """The server has not read its roles yet; later, a refusal ends the wait."""
+    monkeypatch.setattr(access, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(access, "WARMING", seconds)
+    message = 'selfsubjectaccessreviews is forbidden: User "muster" cannot create resource'
+    answers = [ApiError(403, "Forbidden", message, None)] * 2
+
+    class Starting(Server):
+        async def create(self, *asked):
+            if answers:
+                raise answers.pop()
+            return await super().create(*asked)
+
+    server = Starting({("pods", "list")})
+    asyncio.run(access.wait(server, [Access("pods", "", "list")], "none", print))
+    assert server.asked == ([("pods", "list")] if seconds else [])
+
+
 @pytest.mark.parametrize(
     ("access", "attributes"),
     [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ from muster.api.edge import mapping
 from muster.api.model import Json
 from muster.gang import Permission
 from muster.kube import client
-from muster.kube.client import BROKEN, ApiError, Kube
+from muster.kube.client import BROKEN, WARMING, ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
 
@@ -159,15 +160,16 @@ async def wait(
 
     `report` is called with what is missing, each time it changes, and with nothing in the end.
     """
-    reported, left = "", tuple(accesses)
+    reported, left, warm = "", tuple(accesses), time.monotonic() + WARMING
     while left:
         try:
             left = await missing(kube, left)
             problem = lacking(left, f"overlays/{overlay}")
         except ApiError as error:
-            # Whoever may not even ask learns nothing by waiting: what is not permitted is refused
-            # when it is tried.
-            if not error.passing("POST"):
+            # An API server that has just started has not read its roles yet. Later, an account
+            # that may not ask learns nothing by waiting: requests without permission are refused.
+            starts = error.unpermitted and time.monotonic() < warm
+            if not (starts or error.passing("POST")):
                 log.warning("permissions could not be tried: %s", error.message)
                 break
             problem = f"no answer from the API server: {error.message}"
