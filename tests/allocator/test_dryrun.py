@@ -430,6 +430,20 @@ def late(answered, admit=lambda pod: pod):
     return lambda pod: slow(pod) if pod["metadata"]["namespace"] == "team" else pod
 
 
+async def test_no_pod_gets_a_node_before_a_slow_refusal():
+    """The API server needs seconds to refuse a pod with thousands of invalid values."""
+    async with running(Story()) as s:
+
+        async def refused(pod):
+            await asyncio.sleep(2.5)
+            return raising(422, "Invalid", "pod is invalid: spec.resourceClaims[0]")(pod)
+
+        s.server.admit = refused
+        s.create()
+        await s.until(s.refusal)
+        assert not s.placements()
+
+
 @pytest.mark.usefixtures("_unhurried")
 async def test_nobody_waits_for_another_ones_webhook():
     """A cycle goes on without the gang whose answer takes its time, and comes when it is there."""

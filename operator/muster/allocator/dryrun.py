@@ -34,10 +34,11 @@ from muster.store.store import Store
 log = logging.getLogger(__name__)
 AT_ONCE: Final = 0.05
 """Seconds for which a cycle waits for answers: as long as it would pause."""
-PATIENCE: Final = 2.0
-"""Seconds for which one gang waits: webhooks may take their time."""
-LONG_PATIENCE: Final = 30.0
-"""Seconds for which it waits if running pods are to go for it: no webhook may take longer."""
+PATIENCE: Final = 30.0
+"""Seconds for which a gang waits: no webhook may take longer.
+
+An API server that needs seconds to refuse one pod cannot answer anyone while it refuses hundreds.
+"""
 PROBE_SECONDS: Final = 10.0
 """Seconds between dry runs of pods that a webhook refused because it did not answer."""
 AGAIN: Final = 60.0
@@ -151,7 +152,7 @@ class PodTrials:
         # Without a node: none is chosen yet.
         sent = self._builder(ask).pod(ask.index)
         path = PODS.path(ask.job.namespace)
-        async with asyncio.timeout(PATIENCE if ask.since == -math.inf else LONG_PATIENCE):
+        async with asyncio.timeout(PATIENCE):
             stored, refused = await asyncio.gather(
                 self._kube.dry_run(path, sent, PriorityLevel.PLACEMENT),
                 self._service_error(ask, now),
