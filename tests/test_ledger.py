@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6403,
+    "allocator": 6404,
     "api": 3187,
     "cluster": 6476,
     "commands": 5656,
@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3652,
     "local": 3297,
     "muster": 1152,
-    "runtime": 2271,
+    "runtime": 2283,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69927,
+    "tests": 69957,
     "tools": 3535,
 }
 

@@ -279,6 +279,7 @@ async def test_reconcile_of_thousands_of_pods_leaves_turns_of_the_loop_to_others
     document = tfjob(Worker=workers)
     document["metadata"] |= {"uid": "u", "resourceVersion": "2"}
     story.store.put(document)
+    story.store.dry_runs.made = True
     story.actions = [create(f"worker-{index}") for index in range(workers)]
     seen, begun = [], []
     real, write = observe.observe, story.server._write
@@ -305,6 +306,15 @@ async def test_reconcile_of_thousands_of_pods_leaves_turns_of_the_loop_to_others
     assert len(set(seen)) == min(turns, 2)
     assert len(set(begun)) == turns
     assert max(Counter(begun).values()) <= UNDER_WAY
+
+
+@pytest.mark.parametrize(("accepted", "requests"), [(0, 1), (1, 3), (3, 7)])
+def test_a_refusal_is_known_before_the_other_pods_are_created(story, accepted, requests):
+    """The API server may need a second to refuse a pod with thousands of invalid values."""
+    refused = range(accepted, 100)
+    story.server.refuses = {("create", f"pods/worker-{index}"): 422 for index in refused}
+    _, writes = story.go(*(create(f"worker-{index}") for index in range(100)))
+    assert len(writes) == requests
 
 
 def test_the_pods_of_a_job_that_is_gone_are_not_made_anew(story):

@@ -382,8 +382,11 @@ class Reconciler:
             lanes.setdefault(_lane(action) or index, []).append(action)
         try:
             if not self._revives(turn.job, batch) or await self._stays(turn.job):
+                # The API server may need a second to refuse a pod, and refuses similar ones, too.
+                # A dry run shows that before.
+                at_first = 1 if makes and not self._store.dry_runs.made else UNDER_WAY
                 with self._store.jobs.creating(turn.job.key) if makes else nullcontext():
-                    await self._follow(turn, list(lanes.values()))
+                    await self._follow(turn, list(lanes.values()), at_first)
                 created = not turn.cut_short
         finally:
             if not created or turn.refused:
@@ -399,14 +402,23 @@ class Reconciler:
                 self._store.accepted(self._retries.pop(slot)[2])
         return True
 
-    async def _follow(self, turn: _Turn, lanes: Sequence[Sequence[Action]]) -> None:
-        left = iter(lanes)
+    async def _follow(self, turn: _Turn, lanes: Sequence[Sequence[Action]], at_first: int) -> None:
+        """Carry out the lanes side by side: `at_first` of them, and one more after each.
+
+        So the number of requests doubles with each answer, as in the Job controller of Kubernetes.
+        """
+        left, most = iter(lanes), min(len(lanes), UNDER_WAY)
+        begun = min(at_first, most)
 
         async def follow_next() -> None:
+            nonlocal begun
             for lane in left:
                 for action in lane:
                     if not await self._writers[type(action)](turn, action):
                         break
+                if begun < most:
+                    begun += 1
+                    tasks.create_task(follow_next())
 
         if len(lanes) == 1:
             # Its error is in no group.
@@ -415,7 +427,7 @@ class Reconciler:
         # An error of one lane cancels the others. The API server may still create objects that
         # these lanes have requested: the next reconcile finds them by name.
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(min(len(lanes), UNDER_WAY)):
+            for _ in range(begun):
                 tasks.create_task(follow_next())
 
     def _count(self, key: str, what: _Named, message: str = "") -> int:
