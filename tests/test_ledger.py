@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6404,
     "api": 3187,
     "cluster": 6476,
-    "commands": 5656,
+    "commands": 5447,
     "controller": 4349,
     "dashboard": 612,
     "frameworks": 3016,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2283,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69957,
+    "tests": 69905,
     "tools": 3535,
 }
 
