@@ -17,7 +17,7 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6404,
-    "api": 3187,
+    "api": 3182,
     "cluster": 6476,
     "commands": 5447,
     "controller": 4349,
@@ -26,11 +26,11 @@ LEDGER = {
     "gang": 1566,
     "kube": 3652,
     "local": 3297,
-    "muster": 1152,
+    "muster": 1132,
     "runtime": 2283,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69905,
+    "tests": 69888,
     "tools": 3535,
 }
 

@@ -131,13 +131,13 @@ class Fields:
         """Record that something deeper in a field that was taken is lost."""
         self._lost.append((path, why, instead))
 
-    def pruned(self, name: str, known: Json, renamed: str = "") -> Any:
+    def pruned(self, name: str, known: Json) -> Any:
         """Return a field without what the API server would drop from it, which is lost.
 
         What is no object or list where one must be stays.
         """
         value = self.take(name, _JSON.get(known.get("type", ""), object))
-        kept, dropped = schema.pruned(known, value, renamed or self.at(name))
+        kept, dropped = schema.pruned(known, value, self.at(name))
         for path in dropped:
             self.note(path, "no such field: the API server drops it")
         return kept
