@@ -7,9 +7,7 @@ import asyncio
 import base64
 import contextlib
 import itertools
-import re
-import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final, TypeVar
 
@@ -18,18 +16,17 @@ from muster.api import crds, edge, names
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json
 from muster.cluster.nodes import NodeView, parse_node
-from muster.commands import checks, live
+from muster.commands import checks, live, published
 from muster.commands.checks import Deployment, Facts, Lease, Severity, Webhook
 from muster.commands.live import connected
 from muster.commands.output import JSON, Answer, data, plain
-from muster.commands.published import HOME
 from muster.gang import Permission
 from muster.kube import access, certificates, client, resources
 from muster.kube.access import Access, Account
 from muster.kube.admission import CONFIGURATIONS
 from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.leaderelection import LEASES
-from muster.kube.resources import DEPLOYMENTS, PODS, Resource
+from muster.kube.resources import DEPLOYMENTS, Resource
 from muster.settings import Settings
 from muster.store import permissions
 
@@ -37,8 +34,6 @@ T = TypeVar("T")
 ACCOUNT: Final = "muster"
 SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
-LONGEST_HOST: Final = 63
-"""Of a pod's name as many characters are its host's."""
 ReadFlags = Callable[[Sequence[str], Mapping[str, str], str], Settings]
 
 
@@ -49,7 +44,7 @@ async def doctor(chosen: Settings, read_flags: ReadFlags, home: str, *, as_json:
     namespace, empty for the usual one.
     """
     async with connected(chosen) as kube:
-        facts = await _Reader(kube, chosen, read_flags, home or HOME).read()
+        facts = await _Reader(kube, chosen, read_flags, home or published.HOME).read()
     found = checks.findings(facts)
     code = checks.exit_code(found)
     if as_json:
@@ -80,8 +75,7 @@ class _Reader:
 
     async def read(self) -> Facts:
         """Return the facts. Raises ApiError and connection errors where nobody answers."""
-        now = await self._known("now", "get /version", self._kube.clock(), None)
-        deployments = await self._working(await self._apart("deployments", self._deployments()))
+        deployments = await self._apart("deployments", self._deployments())
         if why := self._unread.get("deployments"):
             self._unread.setdefault("elsewhere", why)
         operator = min((d for d in deployments if d.of_muster), key=self._order, default=None)
@@ -89,8 +83,7 @@ class _Reader:
             self._settings, self._home = self._settings_of(operator), operator.namespace
             self._account = Account(operator.namespace, operator.account)
         reading: dict[str, Awaitable[Any]] = {
-            "stuck": self._stuck(),
-            "lease": self._lease(operator.labels if operator else {}),
+            "lease": self._lease(),
             "crds": self._crds(),
             "missing": self._missing(),
             "served": self._served(),
@@ -102,7 +95,7 @@ class _Reader:
         parts = itertools.starmap(self._apart, reading.items())
         found = dict(zip(reading, await asyncio.gather(*parts), strict=True))
         return Facts(
-            now=time.time() if now is None else now,
+            now=await published.now(self._kube),
             settings=self._settings,
             operator=operator,
             deployments=deployments,
@@ -111,29 +104,6 @@ class _Reader:
             unread=self._unread,
             **found,
         )
-
-    async def _working(self, found: Sequence[Deployment]) -> tuple[Deployment, ...]:
-        """Return the programs without those that claim to be an operator, and may not act.
-
-        Whoever has a namespace can give a Deployment there any label and image.
-        """
-        suspects = [each for each in found if each.claims and each.namespace != self._home]
-        idle = await asyncio.gather(*map(self._idle, suspects))
-        strangers = {str(each) for each, is_idle in zip(suspects, idle, strict=True) if is_idle}
-        left = [each for each in found if str(each) not in strangers]
-        # The only one may be ours without its roles, which is to be told.
-        alone = not any(each.of_muster for each in left)
-        return (*left, *(d for d in found if alone and d.of_muster))
-
-    async def _idle(self, each: Deployment) -> bool:
-        """Say whether a program may neither write a job's status nor bind a pod."""
-        words = re.findall(r"(?m)^--?namespace[=\n](.*)$", "\n".join(each.arguments))
-        words = words or [each.environ.get("KUBEFLOW_NAMESPACE", "")]
-        named = [space for word in words for space in word.split(",")]
-        jobs = (f"{row.plural}.{names.GROUP}/status" for row in self._settings.frameworks)
-        acts = [*itertools.product(jobs, ("patch", "update")), ("pods/binding", "create")]
-        asked = [Access(what, space, verb) for space in named for what, verb in acts]
-        return len(await self._denied(asked, Account(each.namespace, each.account))) == len(asked)
 
     def _order(self, each: Deployment) -> tuple[bool, bool, bool, str]:
         return each.namespace != self._home, not each.replicas, each.schedules, str(each)
@@ -197,23 +167,10 @@ class _Reader:
             found = await self._list("deployments", DEPLOYMENTS, self._home)
         return tuple(map(_deployment, found))
 
-    async def _stuck(self) -> tuple[str, ...]:
-        about, ours = "why pods of the operator wait", _selector(checks.DEPLOYMENT)
-        pods = await self._list(about, PODS, self._home, labelSelector=ours)
-        return tuple(dict.fromkeys(why for pod in pods for why in _waits(pod)))
-
-    async def _lease(self, labels: Mapping[str, str]) -> Lease | None:
+    async def _lease(self) -> Lease | None:
         space, name = self._settings.lock_namespace, self._settings.leader_election_id
         found = await self._get("lease", LEASES, name, space)
-        if found is None:
-            return None
-        # Later than the Lease: who holds it was there by then.
-        chosen = {"labelSelector": _selector(labels), "fieldSelector": "status.phase=Running"}
-        lease, about = Lease.of(found), "who holds Leases"
-        pods = await self._list(about, PODS, lease.namespace, **chosen)
-        if about in self._unread:
-            return lease
-        return replace(lease, runs=any(_is_of(lease.holder, pod) for pod in pods))
+        return None if found is None else Lease.of(found)
 
     async def _crds(self) -> Mapping[str, str]:
         async def state(crd: Json) -> tuple[str, str]:
@@ -301,10 +258,6 @@ class _Reader:
         return Webhook(tuple(map("/".join, services)), ready, *_validity(clients))
 
 
-def _selector(labels: Mapping[str, str]) -> str:
-    return ",".join(f"{key}={value}" for key, value in labels.items())
-
-
 def _called(resource: Resource, namespace: str = "") -> str:
     called = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
     return f"{called} in namespace {namespace}" if namespace else called
@@ -326,28 +279,6 @@ def _deployment(document: Json) -> Deployment:
         account=text(pod.get("serviceAccountName")) or "default",
         environ={text(each.get("name")): text(each.get("value")) for each in variables},
     )
-
-
-def _waits(pod: Json) -> Iterator[str]:
-    """Yield why a pod does not start."""
-    status = mapping(pod.get("status"))
-    containers = map(mapping, sequence(status.get("containerStatuses")))
-    states = [mapping(mapping(each.get("state")).get("waiting")) for each in containers]
-    conditions = map(mapping, sequence(status.get("conditions")))
-    unplaced = {"type": "PodScheduled", "status": "False"}
-    states += (each for each in conditions if each.items() >= unplaced.items())
-    for each in filter(None, states):
-        told = f"{text(each.get('reason'))}: {text(each.get('message'))}".removesuffix(": ")
-        yield checks.shortened(" ".join(told.split()))
-
-
-def _is_of(holder: str, pod: Json) -> bool:
-    """Say whether a pod may have taken a Lease: all begin with the host's name, then `_`."""
-    host, spec = holder.partition("_")[0].lower(), mapping(pod.get("spec"))
-    name = text(spec.get("hostname")) or pod["metadata"]["name"][:LONGEST_HOST].rstrip("-.")
-    if spec.get("hostNetwork"):
-        name = text(spec.get("nodeName"))
-    return host == name or host.startswith(f"{name}.")
 
 
 def differs(there: Json, wanted: Json) -> str:
