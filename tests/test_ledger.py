@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6404,
     "api": 3182,
     "cluster": 6476,
-    "commands": 5351,
+    "commands": 5325,
     "controller": 4349,
     "dashboard": 612,
     "frameworks": 3016,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2283,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69778,
+    "tests": 69771,
     "tools": 3535,
 }
 

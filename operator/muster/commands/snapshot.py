@@ -26,7 +26,7 @@ from muster.cluster.recording import Recording
 from muster.commands import render
 from muster.commands.live import RefusedError
 from muster.kube.client import ApiError, Kube
-from muster.scheduler.model import Snapshot, namespace_of
+from muster.scheduler.model import Snapshot
 from muster.scheduler.policy import Policy
 from muster.settings import Settings
 from muster.store.informers import Informers
@@ -104,18 +104,14 @@ def with_offers(
     Jobs of all kinds, batch Jobs, pods and PodGroups count, other documents do not; a gang that
     was there under the same key is replaced. Raises RefusedError.
     """
-    store, pods = _known(recording), dict[str, tuple[Json, Json]]()
+    store = _known(recording)
     for number, document in enumerate(documents):
         for stored in _stored(render.named(document, number), namespace, recording.now):
-            space, whole = stored["metadata"]["namespace"], stored
-            if stored["kind"] == "Pod":
-                # As the server would take it: with its namespace's defaults.
-                whole = store.quotas.admission(space).admitted(stored)
-                pods[f"{space}/{stored['metadata']['name']}"] = stored, whole
-            store.put(whole)
+            admission = store.quotas.admission(stored["metadata"]["namespace"])
+            # A pod gets the defaults of its namespace, as from the API server.
+            store.put(admission.admitted(stored) if stored["kind"] == "Pod" else stored)
     # Held for 0 s: a gang that never ran has lost no member.
-    there = inputs(store, recording.rules, 0.0, recording.now)
-    found = [_charged(gang, store, pods) for gang in there]
+    found = list(inputs(store, recording.rules, 0.0, recording.now))
     keys = [gang.key for gang in found]
     for job in store.jobs:
         if job.key not in keys:
@@ -136,28 +132,6 @@ def _known(recording: Recording) -> Store:
     store.groups.use(gang.EMBEDDED.apis[0])
     recording.restore(store.columns)
     return store
-
-
-def _charged(gang: GangInput, store: Store, pods: Mapping[str, tuple[Json, Json]]) -> GangInput:
-    """Return a gang of pods that do not exist yet, with their charges and refusals by quotas.
-
-    `pods`: documents by place, as they are written and as they would be stored. Those of a job are
-    charged already.
-    """
-    members = [pods[f"{pod.namespace}/{pod.name}"] for pod, _ in store.foreign.members(gang.key)]
-    if not members:
-        return gang
-    admission = store.quotas.admission(namespace_of(gang.key))
-    reasons = (admission.obstacle(w["metadata"]["name"], w, whole) for w, whole in members)
-    refusal = gang.refusal or next(filter(None, reasons), None)
-    roles = []
-    for role in gang.roles:
-        most: dict[str, int] = {}
-        # The most of each quota: pods that the scheduler takes for equal may differ here.
-        for charge in (admission.charge(members[index][1]) for index in role.waiting):
-            most |= {key: max(amount, most.get(key, 0)) for key, amount in charge.items()}
-        roles.append(replace(role, charge=most, absent=frozenset(role.waiting)))
-    return replace(gang, roles=tuple(roles), refusal=refusal)
 
 
 def _refuse(about: Json, why: Unreadable) -> None:
