@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6404,
+    "allocator": 6300,
     "api": 3182,
     "cluster": 6476,
-    "commands": 5325,
+    "commands": 5324,
     "controller": 4349,
-    "dashboard": 612,
+    "dashboard": 574,
     "frameworks": 3016,
     "gang": 1566,
-    "kube": 3652,
+    "kube": 3643,
     "local": 3297,
     "muster": 1132,
-    "runtime": 2283,
+    "runtime": 2282,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69771,
+    "tests": 69600,
     "tools": 3535,
 }
 

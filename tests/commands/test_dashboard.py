@@ -139,9 +139,6 @@ async def test_the_page_of_a_cluster(monkeypatch, capsys):
             shown = json.loads((await ask("api/view"))[1])
             await asyncio.sleep(0.01)
         assert shown["view"]["gangs"]["TFJob/team/two"]["state"] == "Waiting"
-        past = json.loads((await ask("api/past"))[1])
-        while past["since"] is None:
-            past = json.loads((await ask("api/past"))[1])
         log = "api/log?key=TFJob/team/one&pod="
         assert await ask(log + "one-worker-0") == (200, "step 1\n")
         assert cluster.asked[-1][1]["container"] == "tensorflow"

@@ -406,58 +406,6 @@ async def test_what_cannot_be_shown_is_said_once(monkeypatch, caplog):
         assert await code_of(ask, "/api/view") == 200
 
 
-async def test_who_held_what_before_is_told():
-    """By who has watched meanwhile, from what he knows on; to a tenant without others' names."""
-    server = Server(admin={"*"}, tenant={"vision"})
-
-    async def past(ask, token, version=""):
-        async with ask(f"/api/past?from={version}", token) as answer:
-            assert answer.status == 200
-            return await answer.json()
-
-    hall = Hall()
-    hall.goes_on(SEEN)
-    async with served(hall, server) as ask:
-        while (told := await past(ask, "admin"))["since"] is None:
-            pass
-        assert (told["since"], told["rows"]) == (SEEN.snapshot.now, [])
-        hall.goes_on(sample_clusters.without(SEEN, CHURN))
-        while not (later := await past(ask, "admin", told["version"]))["rows"]:
-            pass
-        assert later["rows"][0][1:4] == ["gpu-c-4", CHURN, "worker"]
-        assert (await past(ask, "admin", later["version"]))["rows"] == []
-        # From another process's number on nothing is known.
-        assert (await past(ask, "admin", "other-1"))["rows"] == later["rows"]
-        seen = await past(ask, "tenant")
-        assert seen["rows"][0][1:6] == ["gpu-c-4", "", "", "0", 2.0]
-        assert "churn" not in json.dumps(seen)
-        assert await code_of(ask, "/api/past") == 401
-
-
-async def test_what_cannot_be_noted_costs_the_past_alone(monkeypatch, caplog):
-    """That is said once, and no more is told than is known since."""
-    take, broken = dashboard.Past.take, [True]
-
-    def maybe(past, snapshot):
-        if broken:
-            raise ValueError("odd")
-        take(past, snapshot)
-
-    monkeypatch.setattr(dashboard.Past, "take", maybe)
-    hall = Hall()
-    async with served(hall) as ask:
-        for _ in range(3):
-            hall.goes_on(SEEN)
-            await asyncio.sleep(0.03)
-            assert await code_of(ask, "/api/view") == 200
-        assert len(caplog.records) == 1
-        broken.clear()
-        hall.goes_on(SEEN)
-        told = {"since": None}
-        while told["since"] is None:
-            told = await json_of(ask, "/api/past")
-
-
 async def test_what_is_read_is_read_by_the_rights_of_who_looks():
     """Events of a job and of its pods, and logs, with his header; what he may not, he is told."""
     asked = []

@@ -12,13 +12,12 @@ import gzip
 import hashlib
 import itertools
 import logging
-import math
 import operator
 import re
 import secrets
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from importlib import resources as packaged
@@ -29,7 +28,6 @@ from pydantic_core import from_json, to_json
 
 from muster import frameworks
 from muster.allocator import view
-from muster.allocator.past import Past, seen_by
 from muster.allocator.view import Seen, View
 from muster.api import kueue
 from muster.api.edge import mapping
@@ -113,8 +111,6 @@ class Source:
 
     Raises what a request raises.
     """
-    past: Past = field(default_factory=Past)
-    """What is told of each cycle."""
     title: str = ""
     """Of what it tells, in two words."""
     live: bool = True
@@ -210,7 +206,6 @@ class Dashboard:
             web.get("/api/events", self._events),
             web.get("/api/gang", self._detail),
             web.get("/api/why", self._why),
-            web.get("/api/past", self._ended),
             web.get("/api/log", self._log),
             web.get("/api/happened", self._happened),
             web.get("/api/workload", self._workload),
@@ -330,19 +325,6 @@ class Dashboard:
             pods = [pod for pod, _ in store.foreign.members(key)] if key in store.foreign else []
         nodes, discreet = seen.snapshot.nodes if seen else None, self._discretion(group)
         return await self._told(lambda: view.detail(job, pods, gang, nodes, discreet))
-
-    async def _ended(self, request: web.Request) -> web.Response:
-        """Tell who held what before, from behind what he knows already on."""
-        group, known, past = await self._group(request), self._known(request), self._source.past
-
-        def told() -> Json:
-            rows = past.after(known)
-            number = rows[-1][0] if rows else max(known, 0)
-            shown = rows if group.visible is None else list(seen_by(rows, group.visible))
-            since = None if past.since == math.inf else past.since
-            return {"version": f"{self._began}-{number}", "since": since, "rows": shown}
-
-        return await self._told(told)
 
     async def _why(self, request: web.Request) -> web.Response:
         key = request.query.get("key", "")
@@ -528,26 +510,6 @@ class Dashboard:
             self._ahead = started + max(AHEAD, AHEAD_SHARE * took)
             self._looking = None
 
-    async def remember(self, _app: web.Application) -> AsyncIterator[None]:
-        """Note who held what, also while nobody looks, for as long as the page is served."""
-        noting = asyncio.create_task(self._note())
-        yield
-        noting.cancel()
-        await asyncio.gather(noting, return_exceptions=True)
-
-    async def _note(self) -> None:
-        past, failed = self._source.past, False
-        while True:
-            await asyncio.sleep(PAUSE)
-            try:
-                await asyncio.to_thread(past.catch_up)
-            except Exception:
-                # Anew, so that it knows what it says that it knows. That is told once.
-                past.forget()
-                if not failed:
-                    log.exception("nobody knows who held what before")
-                failed = True
-
     def _forget(self) -> None:
         """Keep nothing once nobody looks any more."""
         left = self._looked + IDLE - time.monotonic()
@@ -603,4 +565,4 @@ async def serve(address: str, dashboard: Dashboard) -> serving.Server:
     """Serve the page, over TLS beyond this machine. Raises OSError for an address in use."""
     local = address.rpartition(":")[0] in LOOPBACK
     tls = None if local else await asyncio.to_thread(serving.own_context, "muster-dashboard")
-    return await serving.start(address, dashboard.routes(), tls, beside=dashboard.remember)
+    return await serving.start(address, dashboard.routes(), tls)

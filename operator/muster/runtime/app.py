@@ -226,7 +226,6 @@ class Operator:
             # Where nobody is asked who he is, nobody's rights are known.
             read=kube.text_for if kube else None,
         )
-        loop.onlooker = source.past.saw
         return Dashboard(source, kube)
 
     async def _permitted(self) -> bool:

@@ -9,7 +9,6 @@ const state = {
   version: "", live: true, skew: 0, keepsDecisions: false, namespaces: null,
   find: "", focus: "", span: 3600, by: "jobs", open: "", tab: "now",
 };
-const past = { version: "", rows: [], since: null, due: 0 }; // who held what before, as far as it has been asked for
 const colours = new Map(); // job -> its number, in the order in which they were seen
 const tiles = new Map(); // node -> its element
 const drawn = new Map(); // node -> what was drawn of it
@@ -401,7 +400,6 @@ function drawTimeline() {
   const [rows, words] = (state.by === "nodes" ? nodeRows : jobRows)({ all, place, at, from, to });
   swap(byId("timeline"), el("div", { class: "tools" }, by, spans, key), rows.length ? el("div", { class: "card" }, axis(from, to, place, at), el("ul", {}, rows)) : el("p", { class: "none" }, "Nothing was there in this time."),
     words ? el("p", { class: "none" }, words) : "");
-  if (state.by === "nodes") recall().catch(() => {});
 }
 function jobRows({ all, place, at, from, to }) {
   const shown = all.filter((life) => (life.ended || Infinity) > from && (!state.find || life.key.toLowerCase().includes(state.find)));
@@ -410,26 +408,10 @@ function jobRows({ all, place, at, from, to }) {
   return [shown.slice(-most).map((life) => row(life, place, at, from, to)), shown.length > most ? `the youngest ${most} of ${shown.length}` : ""];
 }
 
-// Who held which device: what has ended is asked for, a little later than it is seen to be held no more.
+// Who holds which device, and who is promised it after that.
 
-async function recall() {
-  if (Date.now() < past.due) return;
-  past.due = Date.now() + 3000;
-  // What has just ended is told later than that it is held no more, when nothing else may happen.
-  setTimeout(() => { if (state.tab === "timeline" && state.by === "nodes") recall().catch(() => {}); }, 3100);
-  const told = await (await load(`api/past?from=${encodeURIComponent(past.version)}`)).json();
-  const same = told.version.split("-")[0] === past.version.split("-")[0], oldest = now() - 21600;
-  if (same && !told.rows.length && told.since === past.since) return;
-  Object.assign(past, { version: told.version, since: told.since, rows: [...(same ? past.rows.filter((row) => row[7] > oldest) : []), ...told.rows] });
-  if (state.tab === "timeline" && state.by === "nodes") drawTimeline();
-}
 function nodeRows({ place, at, from, to }) {
   const { nodes, gangs } = state.view, found = new Map();
-  for (const [, name, key, , ranges, each, since, until] of past.rows) {
-    if (until <= from) continue;
-    if (!found.has(name)) found.set(name, []);
-    found.get(name).push({ key, amount: each * indices(ranges), since, to: until });
-  }
   for (const [key, gang] of Object.entries(gangs)) {
     if (!isWaiting(gang) || !gang.eta) continue;
     const since = Math.max(gang.eta, at);
@@ -446,12 +428,11 @@ function nodeRows({ place, at, from, to }) {
     for (const part of node ? parts(node) : []) {
       const ends = (gangs[part.key] || {}).ends;
       // Since when the pods of others are there nobody has said.
-      spans.push({ ...part, since: part.since || at - (to - from) / 150, to: at, ends, held: true });
+      spans.push({ ...part, since: part.since || at - (to - from) / 150, to: at, ends });
     }
     return nodeRow(name, node ? node.size : Math.max(...spans.map((span) => span.amount)), spans, { place, at, from, to });
   });
-  const words = [past.since ? `Who held what before is known since ${clock(past.since)}.` : "Who held what before is not known here.", names.length > most ? `${most} of ${names.length} nodes: find the others by name.` : ""];
-  return [rows, words.filter(Boolean).join(" ")];
+  return [rows, names.length > most ? `${most} of ${names.length} nodes: find the others by name.` : ""];
 }
 function nodeRow(name, size, spans, { place, at, from, to }) {
   // Which devices a pod has nobody knows: it is drawn on the first that are free then.
@@ -459,12 +440,11 @@ function nodeRow(name, size, spans, { place, at, from, to }) {
   const bar = ({ kind = "", key = "", style = {} }, title, a, b, top, high) => {
     if (b > a && b > from && a < to) bars.push(el("i", { class: kind, title, onclick: () => go(key), style: { left: `${place(a)}%`, width: `${Math.max(place(b) - place(a), 0.1)}%`, top: `${top / slots * 100}%`, height: `${high / slots * 100}%`, ...style } }));
   };
-  if ((past.since || at) > from) bar({ kind: "unknown" }, "not known", from, past.since || at, 0, slots);
   spans.sort((a, b) => a.since - b.since || (a.key < b.key ? -1 : 1));
   for (const span of spans) {
     const who = span.key ? short(span.key) : span.kind === "others" ? "other pods" : "another namespace";
-    const when = span.coming ? `from about ${clock(span.since)}` : span.held ? `since ${clock(span.since)}${span.ends ? `, ${until(span.ends)}` : ""}` : `from ${clock(span.since)} to ${clock(span.to)}`;
-    told.push(`${number(span.amount)} ${who}${span.held && !span.key ? "" : ` ${when}`}`);
+    const when = span.coming ? ` from about ${clock(span.since)}` : span.key ? ` since ${clock(span.since)}${span.ends ? `, ${until(span.ends)}` : ""}` : "";
+    told.push(`${number(span.amount)} ${who}${when}`);
     const free = busy.map((till, slot) => [till > span.since + 3 ? till : -Infinity, slot]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
     const mine = free.slice(0, Math.max(1, Math.round(span.amount / (size || 1) * slots))).map(([, slot]) => slot).sort((a, b) => a - b);
     const look = { key: span.key, kind: span.coming ? "plan" : "", style: { background: span.key ? colour(span.key) : `var(--${span.kind || "away"})` } };
@@ -472,7 +452,7 @@ function nodeRow(name, size, spans, { place, at, from, to }) {
       bar(look, told[told.length - 1], span.since, span.to, top, high);
       if (span.ends) bar({ ...look, kind: "plan" }, told[told.length - 1], at, Math.max(span.ends, at), top, high);
     }
-    for (const slot of mine) busy[slot] = span.held ? span.ends || Infinity : span.to;
+    for (const slot of mine) busy[slot] = span.coming ? span.to : span.ends || Infinity;
   }
   return el("li", { class: "row" }, el("div", { class: "who mono" }, name),
     el("div", { class: "lane devices", role: "img", "aria-label": `${name}: ${told.slice(-12).join("; ") || "nobody in this time"}`, style: { "--slots": `${slots}` } }, bars, el("u", { style: { left: `${place(at)}%` } })));
