@@ -24,7 +24,6 @@ APPS = "/apis/apps/v1"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases/muster"
 HOOK = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/muster"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-SLICES = "/apis/discovery.k8s.io/v1/namespaces/muster-system/endpointslices"
 TFJOBS = "/apis/kubeflow.org/v1/tfjobs"
 V1 = {"name": "v1", "served": True, "storage": True, "schema": {"a": 1}}
 OLD = {"name": "v1beta2", "served": True, "storage": False, "schema": {"a": 1}}
@@ -70,7 +69,6 @@ def installed():
         LEASE: lease,
         f"{CRDS}/tfjobs.kubeflow.org": copy.deepcopy(CRD),
         HOOK: {"webhooks": [{"clientConfig": client}]},
-        SLICES: [{"endpoints": [{"conditions": {"ready": True}}]}],
         "/apis/scheduling.incubator.k8s.io/v1alpha1": {
             "resources": [{"kind": "PodGroup"}, {"kind": "Queue"}]
         },
@@ -170,7 +168,6 @@ WAITS["metadata"] |= {"namespace": "team", "uid": "u"}
         (of_versions({**V1, "served": False}), "v1 is not served"),
         (of_versions(V1), "no version v1beta2"),
         ({**installed(), f"{APPS}/deployments": [deployment("--oops")]}, "unknown flag --oops"),
-        ({**installed(), SLICES: []}, "nobody is behind the service"),
         (changed(HOOK, webhooks=[{"clientConfig": {"caBundle": "no"}}]), "no certificate"),
         ({**installed(), TFJOBS: [WAITS]}, "there is no queue gold"),
         (changed(LEASE, spec={"holderIdentity": ""}), "nobody leads"),
@@ -281,13 +278,10 @@ def test_operator_reads_its_namespaces_from_its_environment(ask):
 @pytest.mark.parametrize("odd", [None, 7, "odd", ["odd"], [None], {"odd": 1}])
 def test_what_cannot_be_read_costs_nothing_else(ask, odd):
     """Of whatever it is: what is told of all else stays as it is."""
-    there = changed(HOOK, webhooks=[{"clientConfig": {"service": {}}}])
-    broken = {**there, TFJOBS: odd, "/api/v1/nodes": [{"metadata": {}, "status": odd}]}
-    code, found = ask(Server({**broken, SLICES: odd, f"{CRDS}/tfjobs.kubeflow.org": {}}))
-    text = " ".join(one["what"] for one in found)
+    there = {**installed(), TFJOBS: odd, "/api/v1/nodes": [{"metadata": {}, "status": odd}]}
+    code, found = ask(Server({**there, f"{CRDS}/tfjobs.kubeflow.org": {}}))
     assert code == 2
-    assert "no CRD tfjobs.kubeflow.org" in text
-    assert "not checked: webhook" in text
+    assert "no CRD tfjobs.kubeflow.org" in " ".join(one["what"] for one in found)
 
 
 def test_a_webhook_s_configuration_may_be_empty(ask):

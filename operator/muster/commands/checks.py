@@ -162,15 +162,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """The webhook's configuration."""
+    """The webhook's configuration: the times of its CA certificate, 0 without one."""
 
-    services: tuple[str, ...]
-    """`namespace/name` that the API server calls; none where it has an address."""
-    ready: int | None
-    """Addresses behind them; None: that could not be read."""
     begins: float
     ends: float
-    """Of the certificate in its bundle that lasts longest; 0: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,9 +362,6 @@ def _webhook(facts: Facts) -> Findings:
     elif facts.settings.admission_bind == "0":
         text = f"the webhook {name} is configured, and the operator does not serve it"
         yield WARNING, text, f"{install}, or kubectl delete validatingwebhookconfiguration {name}"
-    elif facts.webhook.ready == 0:
-        text = f"nobody is behind the service {_listed(facts.webhook.services)} of the webhook"
-        yield WARNING, text, f"{install}; its pods have to be ready"
 
 
 def _certificate(facts: Facts) -> Findings:

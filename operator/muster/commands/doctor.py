@@ -32,7 +32,6 @@ from muster.store import permissions
 
 T = TypeVar("T")
 ACCOUNT: Final = "muster"
-SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 ReadFlags = Callable[[Sequence[str], Mapping[str, str], str], Settings]
 
@@ -243,19 +242,7 @@ class _Reader:
         if found is None:
             return None
         hooks = map(mapping, sequence(found.get("webhooks")))
-        clients = [mapping(hook.get("clientConfig")) for hook in hooks]
-        of = [client["service"] for client in clients if "service" in client]
-        services = dict.fromkeys((each["namespace"], each["name"]) for each in of)
-        slices = [
-            each
-            for space, name in services
-            for each in await self._list(
-                "slices", SLICES, space, labelSelector=f"kubernetes.io/service-name={name}"
-            )
-        ]
-        known = services and "slices" not in self._unread
-        ready = sum(map(_ready, slices)) if known else None
-        return Webhook(tuple(map("/".join, services)), ready, *_validity(clients))
+        return Webhook(*_validity(mapping(hook.get("clientConfig")) for hook in hooks))
 
 
 def _called(resource: Resource, namespace: str = "") -> str:
@@ -306,8 +293,3 @@ def _validity(clients: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
                    default=(0.0, 0.0))  # fmt: skip
     except ValueError:
         return 0.0, 0.0
-
-
-def _ready(piece: Json) -> int:
-    ends = map(mapping, sequence(piece.get("endpoints")))
-    return sum(mapping(end.get("conditions")).get("ready") is not False for end in ends)
