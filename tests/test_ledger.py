@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6300,
     "api": 3182,
     "cluster": 6476,
-    "commands": 5298,
+    "commands": 5248,
     "controller": 4349,
     "dashboard": 574,
     "frameworks": 3016,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2282,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69593,
+    "tests": 69576,
     "tools": 3535,
 }
 

