@@ -19,9 +19,9 @@ LEDGER = {
     "allocator": 6300,
     "api": 3182,
     "cluster": 6476,
-    "commands": 5248,
+    "commands": 5247,
     "controller": 4349,
-    "dashboard": 574,
+    "dashboard": 556,
     "frameworks": 3016,
     "gang": 1566,
     "kube": 3643,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2282,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69576,
+    "tests": 69552,
     "tools": 3535,
 }
 

@@ -33,7 +33,7 @@ SHARE: Final = 3
 async def run(settings: Settings, cluster: str, port: int) -> None:
     """Serve the page until cancelled. Raises what `questions.FAILURES` names."""
     if cluster != LIVE:
-        await _serve(port, _of_file(cluster))
+        await _serve(port, _of_file(cluster), cluster)
     async with connected(settings, client.ATTEMPTS) as kube:
         chosen, completed, unknown = await published.read(kube, settings)
         problem = await published.operator_problem(kube, settings)
@@ -41,17 +41,17 @@ async def run(settings: Settings, cluster: str, port: int) -> None:
         await eye.read()
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_serve(port, eye.source))
+                tasks.create_task(_serve(port, eye.source, "the cluster"))
                 await eye.follow(tasks)
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
 
 
-async def _serve(port: int, source: Source) -> None:
+async def _serve(port: int, source: Source, title: str) -> None:
     runner = await dashboard.serve(f"127.0.0.1:{port}", Dashboard(source))
     # A port of 0 leaves the choice to the system.
     port = runner.addresses[0][1]
-    print(f"http://localhost:{port}/ shows {source.title}; Ctrl-C ends it", flush=True)  # noqa: T201
+    print(f"http://localhost:{port}/ shows {title}; Ctrl-C ends it", flush=True)  # noqa: T201
     try:
         await asyncio.Event().wait()
     finally:
@@ -64,7 +64,7 @@ def _of_file(file: str) -> Source:
     chosen = policy.parse(saw.policy) if saw.policy else policy.DEFAULT
     store = snapshot.empty_store(tuple(saw.rules.scheduler_names))
     words = f"A snapshot of {edge.format_time(saw.now)}: time stands still."
-    return Source(lambda: seen, lambda: chosen, store, title=file, live=False, words=words)
+    return Source(lambda: seen, lambda: chosen, store, live=False, words=words)
 
 
 class _Eye:
@@ -87,7 +87,6 @@ class _Eye:
             self._store,
             # By the rights of the kubeconfig: the user is at this machine.
             read=lambda _authorization, path, asked: kube.text(path, **asked),
-            title="the cluster",
             words=words,
         )
 

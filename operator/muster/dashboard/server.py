@@ -16,7 +16,7 @@ import operator
 import re
 import secrets
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -58,8 +58,6 @@ IDLE: Final = 60.0
 KEPT: Final = 32
 """Differences that are kept for who comes back."""
 KEPT_BYTES: Final = 4 * 2**20
-MOST: Final = 64
-"""Pages that are open at once."""
 MOST_OF_VIEWER: Final = 4
 """Streams of one user from one address; the next one ends the oldest."""
 MOST_GROUPS: Final = 16
@@ -75,8 +73,6 @@ MOST_EVENTS: Final = 200
 """Of an object."""
 READ_AT_ONCE: Final = 4
 """Logs and lists of events that are read at once, for all who look."""
-LONGEST: Final = 16
-"""Digits of a view's number."""
 UNMADE: Final = "what was seen cannot be shown; the operator's log says why\n"
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 OURS: Final = frozenset({"same-origin", "none"})
@@ -111,8 +107,6 @@ class Source:
 
     Raises what a request raises.
     """
-    title: str = ""
-    """Of what it tells, in two words."""
     live: bool = True
     """Time goes on in what is shown."""
     words: str = ""
@@ -253,32 +247,20 @@ class Dashboard:
         return found
 
     def _opened(self, username: str, address: str) -> _Stream:
-        """Return a new stream, which replaces an old one if there are too many.
-
-        Raises HTTPServiceUnavailable if no user has clearly more streams than this one.
-        """
-        stream, old = _Stream(username, address), None
+        """Return a new stream, which replaces the oldest if the viewer has too many."""
+        stream = _Stream(username, address)
         # A user with a token that several persons share has streams of each address.
         own = [s for s in self._streams if (s.username, s.address) == (username, address)]
         if len(own) >= MOST_OF_VIEWER:
-            old = own[0]
-        elif len(self._streams) >= MOST:
-            counts = Counter(each.username or each.address for each in self._streams)
-            ((user, most),) = counts.most_common(1)
-            if most <= counts[username or address] + 1:
-                raise web.HTTPServiceUnavailable(text="too many pages are open\n")
-            old = next(s for s in self._streams if user == (s.username or s.address))
-        if old is not None:
-            self._streams.remove(old)
-            old.replaced = True
+            self._streams.remove(own[0])
+            own[0].replaced = True
         self._streams.append(stream)
         return stream
 
     def _known(self, request: web.Request) -> int:
         """Return the number up to which who asks knows all; -1: he knows nothing of this."""
-        began, _, number = request.query.get("from", "").partition("-")
-        known = began == self._began and number.isdecimal() and len(number) < LONGEST
-        return int(number) if known else -1
+        known = re.fullmatch(rf"{self._began}-([0-9]{{1,15}})", request.query.get("from", ""))
+        return int(known[1]) if known else -1
 
     async def _follow(
         self,
