@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6300,
     "api": 3182,
     "cluster": 6476,
-    "commands": 5247,
+    "commands": 5238,
     "controller": 4349,
     "dashboard": 556,
     "frameworks": 3016,

@@ -185,13 +185,13 @@ def test_a_log_that_may_not_be_read():
 @pytest.mark.parametrize(
     ("terminal", "colour", "line"),
     [
-        (True, True, "\x1b[36mworker-0 |\x1b[0m 99% [2J\x1b[31mred\x1b[0m\n"),
+        (True, True, "\x1b[36mworker-0 |\x1b[0m 99% [2Jred\n"),
         (True, False, "worker-0 | 99% [2Jred\n"),
         (False, False, "worker-0 | 10%\r99%\x1b[2J\x1b[31mred\n"),
     ],
 )
 def test_log_line_cannot_steer_the_terminal(terminal, colour, line):
-    """Only colors stay, and with NO_COLOR nothing; into a pipe the line is printed unchanged."""
+    """Its colors are removed, too; into a pipe the line is printed unchanged."""
     evil = {**PRINTED, "mnist-worker-0": ["10%\r99%\x1b[2J\x1b[31mred"]}
     asked = Asked(ranks=["worker-0"], terminal=terminal, colour=colour)
     said, _ = shown(asked, printed=evil)

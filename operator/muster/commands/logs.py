@@ -108,7 +108,7 @@ class _Reader:
         rank = self.ranks[pod.place]
         prefix = f"{rank:<{max(map(len, self.ranks.values()))}} |"
         if self.asked.terminal:
-            line = line_of(line, colours=self.asked.colour)
+            line = line_of(line)
         if self.asked.colour:
             prefix = coloured(prefix, list(self.ranks).index(pod.place))
         return Verbatim(f"{prefix} {line}\n")

@@ -108,7 +108,7 @@ def data(value: object, output: str) -> str:
 
 
 _COLOURS: Final = (36, 32, 33, 35, 34, 91, 92, 93, 94, 95, 96)
-_COLOURED: Final = re.compile(r"(\x1b\[[0-9;]*m)")
+_COLOURED: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def coloured(text: str, place: int) -> str:
@@ -116,15 +116,6 @@ def coloured(text: str, place: int) -> str:
     return f"\x1b[{_COLOURS[place % len(_COLOURS)]}m{text}\x1b[0m"
 
 
-def line_of(text: str, *, colours: bool = True) -> str:
-    """Return a line that a program wrote, as a terminal would end up to show it.
-
-    Its colors stay if `colours`, and of a progress bar the last state.
-    """
-    last = text.rstrip("\r").rpartition("\r")[2].expandtabs()
-    if not colours:
-        return plain(_COLOURED.sub("", last))
-    parts = _COLOURED.split(last)
-    # Every second part is a colour.
-    kept = (part if index % 2 else plain(part) for index, part in enumerate(parts))
-    return "".join(kept) + ("\x1b[0m" if len(parts) > 1 else "")
+def line_of(text: str) -> str:
+    """Return a line of a program without its colors; of a progress bar, the last state."""
+    return plain(_COLOURED.sub("", text.rstrip("\r").rpartition("\r")[2].expandtabs()))
