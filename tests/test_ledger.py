@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6300,
+    "allocator": 6281,
     "api": 3182,
     "cluster": 6476,
     "commands": 5238,
     "controller": 4349,
-    "dashboard": 556,
+    "dashboard": 540,
     "frameworks": 3016,
     "gang": 1566,
     "kube": 3643,
     "local": 3297,
     "muster": 1132,
-    "runtime": 2282,
+    "runtime": 2281,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69552,
+    "tests": 69520,
     "tools": 3535,
 }
 

@@ -167,22 +167,17 @@ async def test_page_without_authentication_answers_to_its_own_pages_alone(
 
 async def test_one_gang_is_told_with_its_job():
     """Its conditions and pods; one that is not there is not found."""
-    hall = Hall(why=lambda key: [{"gang": key}])
+    hall = Hall()
     document = tfjob(name="mine")
     document["metadata"] |= {"namespace": "vision", "uid": "u", "resourceVersion": "1"}
     hall.store.jobs.show("TFJob", document, gone=False)
     async with served(hall) as ask:
         assert (await json_of(ask, "/api/gang?key=TFJob/vision/mine"))["pods"] == []
-        assert await json_of(ask, "/api/why?key=TFJob/vision/mine") == [
-            {"gang": "TFJob/vision/mine"}
-        ]
         assert (await json_of(ask, "/api/gang?key=JAXJob/language/llama-70b"))["levels"] == {
             sample_clusters.RACK: {"rack-b": 7}
         }
         for key in ("TFJob/vision/other", "x", ""):
             assert await code_of(ask, f"/api/gang?key={key}") == 404
-    async with served(Hall()) as ask, ask(f"/api/why?key={CHURN}") as answer:
-        assert answer.status == 404
 
 
 async def test_who_may_look_sees_what_he_may_see():
@@ -208,10 +203,9 @@ async def test_who_may_look_sees_what_he_may_see():
         }  # fmt: skip
         assert "llama" not in text
         # As if it were not there.
-        for path in ("gang", "why"):
-            async with ask(f"/api/{path}?key=JAXJob/language/llama-70b", "tenant") as answer:
-                assert answer.status == 404
-                assert "llama" not in await answer.text()
+        async with ask("/api/gang?key=JAXJob/language/llama-70b", "tenant") as answer:
+            assert answer.status == 404
+            assert "llama" not in await answer.text()
         server.broken = True
         assert await code_of(ask, "/api/view", "late") == 503
 
@@ -284,32 +278,6 @@ async def test_beyond_this_machine_it_is_encrypted():
             assert answer.status == 200
     finally:
         await runner.cleanup()
-
-
-async def test_what_was_decided_names_nobody_either():
-    """Of one's own gang: who kept it from starting, whose pods went, where others move to."""
-    theirs, mine = "TFJob/secret/plan-b", "TFJob/ranking/embeddings"
-    gone = [{"gang": key, "role": "Worker", "index": 3, "node": "n"} for key in (theirs, CHURN)]
-    said = {"message": f"evicted for {theirs}", "summary": f"behind {theirs}"}
-    entry = {
-        "at": "now", "gang": mine, "evictions": gone,
-        "moves": [{"gang": theirs, "placements": []}],
-        "verdict": {**said, "blocked_by": [theirs, "queue/product", CHURN]},
-    }  # fmt: skip
-    server = Server(tenant={"ranking"}, admin={"*"})
-    async with served(Hall(why=lambda _: [entry]), server) as ask:
-        assert await json_of(ask, f"/api/why?key={mine}", "admin") == [entry]
-        async with ask(f"/api/why?key={mine}", "tenant") as answer:
-            text = await answer.text()
-        assert "secret" not in text
-        assert "plan-b" not in text
-        (told,) = json.loads(text)
-        assert told["evictions"] == gone[1:]
-        assert told["verdict"] == {
-            "message": "evicted for a job of another namespace",
-            "summary": "behind a job of another namespace",
-            "blocked_by": ["a job of another namespace", "queue/product", CHURN],
-        }
 
 
 async def test_conditions_name_nobody_either():

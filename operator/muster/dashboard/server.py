@@ -100,8 +100,6 @@ class Source:
     """What the last cycle saw; None: this process is not at work."""
     policy: Callable[[], Policy]
     store: Store
-    why: Callable[[str], Sequence[Json]] | None = None
-    """The decisions on a gang, by its key."""
     read: Callable[[str, str, Mapping[str, str]], Awaitable[str]] | None = None
     """Reads what only who looks may read, by his rights: his header, path and parameters.
 
@@ -199,7 +197,6 @@ class Dashboard:
             web.get("/api/view", self._view),
             web.get("/api/events", self._events),
             web.get("/api/gang", self._detail),
-            web.get("/api/why", self._why),
             web.get("/api/log", self._log),
             web.get("/api/happened", self._happened),
             web.get("/api/workload", self._workload),
@@ -213,7 +210,6 @@ class Dashboard:
                 "version": f"{self._began}-{group.number}",
                 "words": self._source.words,
                 "live": self._source.live,
-                "keepsDecisions": self._source.why is not None,
                 "reads": self._source.read is not None,
             }
             body = await asyncio.to_thread(group.text, about)
@@ -305,21 +301,9 @@ class Dashboard:
             pods = list(store.children.own_pods(job).values())
         else:
             pods = [pod for pod, _ in store.foreign.members(key)] if key in store.foreign else []
-        nodes, discreet = seen.snapshot.nodes if seen else None, self._discretion(group)
+        nodes, visible = seen.snapshot.nodes if seen else None, group.visible
+        discreet = str if visible is None else view.discretion(self._whole, visible)
         return await self._told(lambda: view.detail(job, pods, gang, nodes, discreet))
-
-    async def _why(self, request: web.Request) -> web.Response:
-        key = request.query.get("key", "")
-        group = await self._allowed(request, key)
-        if (why := self._source.why) is None:
-            raise web.HTTPNotFound(text="nobody has kept what was decided\n")
-        visible, discreet = group.visible, self._discretion(group)
-        if visible is None:
-            return await self._told(lambda: why(key))
-        return await self._told(lambda: view.decided(why(key), visible, discreet))
-
-    def _discretion(self, group: _Group) -> Callable[[str], str]:
-        return str if group.visible is None else view.discretion(self._whole, group.visible)
 
     async def _told(self, make: Callable[[], object]) -> web.Response:
         """Return what is made in a thread, one at a time: a gang may have thousands of pods."""

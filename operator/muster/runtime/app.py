@@ -222,7 +222,6 @@ class Operator:
             lambda: loop.seen,
             self.policy.get,
             self.store,
-            loop.decision_log.entries,
             # Where nobody is asked who he is, nobody's rights are known.
             read=kube.text_for if kube else None,
         )

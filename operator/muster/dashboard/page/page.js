@@ -6,7 +6,7 @@
 const byId = (id) => document.getElementById(id);
 const state = {
   view: { head: {}, nodes: {}, gangs: {}, queues: {}, jobs: {} },
-  version: "", live: true, skew: 0, keepsDecisions: false, namespaces: null,
+  version: "", live: true, skew: 0, namespaces: null,
   find: "", focus: "", span: 3600, by: "jobs", open: "", tab: "now",
 };
 const colours = new Map(); // job -> its number, in the order in which they were seen
@@ -494,10 +494,10 @@ function row(life, place, at, from, to) {
 // One job.
 
 const go = (key) => { if (key && !key.startsWith("~")) location.hash = `/job/${encodeURIComponent(key)}`; };
-let detail = null, decided = null, happened = null, workload = null, log = null, asked = 0;
+let detail = null, happened = null, workload = null, log = null, asked = 0;
 async function openSheet(key) {
   const sheet = byId("sheet");
-  if (state.open !== key) { detail = decided = happened = workload = log = null; state.open = key; }
+  if (state.open !== key) { detail = happened = workload = log = null; state.open = key; }
   drawSheet();
   if (!sheet.open) sheet.showModal();
   await ask(key);
@@ -506,11 +506,10 @@ async function ask(key) {
   const turn = ++asked;
   try {
     const found = await (await load(`api/gang?key=${encodeURIComponent(key)}`)).json();
-    const log = state.keepsDecisions ? await (await load(`api/why?key=${encodeURIComponent(key)}`)).json() : null;
     const events = state.reads && key in state.view.jobs ? await eventsOf(`key=${encodeURIComponent(key)}`) : null;
     const work = state.reads && (state.view.jobs[key] || {}).dispatched ? await workloadOf(key) : null;
     if (turn !== asked || state.open !== key) return;
-    [detail, decided, happened, workload] = [found, log, events, work];
+    [detail, happened, workload] = [found, events, work];
     drawSheet();
   } catch (error) { if (error.status !== 404) throw error; }
 }
@@ -530,7 +529,7 @@ function drawSheet() {
       pair("Starts with", facts.least ? `${facts.least} pods together, ${facts.ready} ready` : ""), pair("Created", came ? clock(came, true) : ""), pair("Began", began ? clock(began, true) : ""), pair("Ended", past.ended ? clock(past.ended, true) : ""),
       pair("Expected", facts.ends ? until(facts.ends) : isWaiting(facts) ? start(facts).filter(Boolean).join(", ") : ""), pair("Kept for it", Object.keys(facts.room || {}).sort(byName.compare).join(", ")), pair("Priority", facts.priority)),
     heading("In the way", (facts.behind || []).map((other) => person(other, ""))), heading("What would help", (facts.helps || []).map((text) => el("li", {}, text))),
-    ...placement(key), ...pods(), ...logged(), ...conditions(), ...workloads(), ...events("Events", happened), ...decisions(),
+    ...placement(key), ...pods(), ...logged(), ...conditions(), ...workloads(), ...events("Events", happened),
   ];
   const top = sheet.scrollTop;
   swap(sheet, ...body.flat().filter(Boolean));
@@ -606,10 +605,6 @@ function workloads() {
   const told = workload.wrong || (workload.name ? `${workload.name}, ${workload.place}` : "Kueue has not created its Workload.");
   return [el("h3", {}, "Workload"), el("p", { class: "card sentence" }, told), workload.checks && workload.checks.length ? el("ul", {}, workload.checks.map((text) => el("li", {}, text))) : "", ...conditionTable("Conditions of the Workload", workload.conditions || [])];
 }
-function decisions() {
-  const rows = (decided || []).slice(-20).reverse().map((each) => [clock(Date.parse(each.at) / 1000, true), each.verdict.state, each.verdict.summary || each.verdict.message || each.verdict.reason || (each.placements ? `${each.placements.length} pods placed` : "")]);
-  return table("What was decided", ["At", "State", "Why"], rows);
-}
 
 // What comes in.
 
@@ -629,7 +624,7 @@ function pulse(word, kind) {
 }
 async function begin() {
   const answer = await load("api/view"), whole = await answer.json(), date = Date.parse(answer.headers.get("Date"));
-  Object.assign(state, { view: whole.view, version: whole.version, keepsDecisions: whole.keepsDecisions, reads: whole.reads, namespaces: whole.namespaces, live: whole.live });
+  Object.assign(state, { view: whole.view, version: whole.version, reads: whole.reads, namespaces: whole.namespaces, live: whole.live });
   if (date) state.skew = Math.abs(date - Date.now()) > 2000 ? (date - Date.now()) / 1000 : 0;
   const words = [whole.words, whole.namespaces ? `You see the jobs of ${whole.namespaces.join(", ") || "no namespace that has any"}; what others hold and where they wait is shown without names.` : ""].filter(Boolean).join(" ");
   byId("words").textContent = words;
