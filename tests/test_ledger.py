@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6281,
     "api": 3182,
     "cluster": 6476,
-    "commands": 5238,
+    "commands": 5197,
     "controller": 4349,
     "dashboard": 540,
     "frameworks": 3016,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2281,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69520,
+    "tests": 69503,
     "tools": 3535,
 }
 
