@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 6281,
     "api": 3182,
     "cluster": 6476,
-    "commands": 5197,
+    "commands": 5193,
     "controller": 4349,
     "dashboard": 540,
     "frameworks": 3016,

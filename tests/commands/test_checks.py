@@ -28,7 +28,7 @@ OPERATOR = Deployment(
     ready=2,
     account="muster",
 )
-LEASE = Lease("muster-system", "muster", "pod-1", NOW - 2, NOW - 2, 12.0)
+LEASE = Lease("muster-system", "muster", "pod-1", NOW - 2, 12.0)
 NODE = NodeView("n1", {}, (), False, True, (False,) * 3, (("cpu", 4000), ("pods", 110)))
 JOB = make_job(name="mnist")
 HEALTHY = Facts(
@@ -82,7 +82,7 @@ CASES = [
     ("arguments", {"refuses": "unknown flag --gang"}, "does not start: unknown flag --gang"),
     ("leader", {"lease": None}, "nobody leads: lease muster in muster-system"),
     ("leader", lease(holder=""), "nobody leads"),
-    ("leader", lease(renewed=NOW - 60, written=NOW - 60), "nobody leads"),
+    ("leader", lease(renewed=NOW - 60), "nobody leads"),
     ("leader", {"settings": replace(SETTINGS, leader_elect=False)}, "2 pods of muster-system"),
     ("other operators", {"deployments": (OPERATOR, TRAINING)}, "kubeflow/other handles the same"),
     ("other operators", {"deployments": (OPERATOR, SECOND)}, "a second operator, elsewhere/"),

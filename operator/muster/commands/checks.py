@@ -127,33 +127,31 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who leads, and when it said so last by its own clock and by the server's."""
+    """The leader Lease, and when it was last written by the server's clock."""
 
     namespace: str
     name: str
     holder: str
     renewed: float
-    written: float
-    """0: unknown."""
-    duration: float = 15.0
+    duration: float
 
     @classmethod
     def of(cls, document: Json) -> Lease:
         """Return what a Lease states."""
         metadata, spec = mapping(document.get("metadata")), mapping(document.get("spec"))
-        times = (mapping(each).get("time") for each in sequence(metadata.get("managedFields")))
+        fields = map(mapping, sequence(metadata.get("managedFields")))
+        times = filter(None, (edge.parse_time(each.get("time")) for each in fields))
         return cls(
             namespace=text(metadata.get("namespace")),
             name=text(metadata.get("name")),
             holder=text(spec.get("holderIdentity")),
-            renewed=edge.parse_time(spec.get("renewTime")) or 0.0,
-            written=max((edge.parse_time(at) or 0.0 for at in times), default=0.0),
+            renewed=max(times, default=edge.parse_time(spec.get("renewTime")) or 0.0),
             duration=float(edge.within(spec.get("leaseDurationSeconds"), 1, 3600)),
         )
 
     def fresh(self, now: float) -> bool:
         """Say whether somebody holds it."""
-        return bool(self.holder) and now - (self.written or self.renewed) < STALE * self.duration
+        return bool(self.holder) and now - self.renewed < STALE * self.duration
 
     def __str__(self) -> str:
         """Return where it is."""

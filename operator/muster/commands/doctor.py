@@ -144,10 +144,8 @@ class _Reader:
                 self._unread[field] = f"ask again: {asked}: {error.message}"
         return otherwise
 
-    async def _list(
-        self, field: str, resource: Resource, namespace: str = "", **params: str
-    ) -> list[Json]:
-        reading = live.listed(self._kube, resource, namespace, **params)
+    async def _list(self, field: str, resource: Resource, namespace: str = "") -> list[Json]:
+        reading = live.listed(self._kube, resource, namespace)
         return await self._known(field, f"list {_called(resource, namespace)}", reading, [])
 
     async def _get(

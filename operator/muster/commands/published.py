@@ -60,5 +60,5 @@ async def operator_problem(kube: Kube, settings: Settings) -> str:
         return f"it is unknown whether the operator runs: {error.message}"
     if lease.fresh(await now(kube)):
         return ""
-    renewed = lease.written or lease.renewed
-    return f"the operator does not run: the {lease} was last renewed {edge.format_time(renewed)}"
+    at = edge.format_time(lease.renewed)
+    return f"the operator does not run: the {lease} was last renewed {at}"
