@@ -441,10 +441,7 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str], command: str = "
 
 
 def width(word: str) -> int:
-    """Return the number of words that a flag of `muster run` takes, its value included.
-
-    0: the word is no such flag.
-    """
+    """Return the number of words of a flag of `muster run` with its value, 0 for others."""
     name, assigned, _ = _split(word)
     flag = _RUN.get(name)
     if not word.startswith("-") or (flag is None and not name.startswith(PREFIXES)):

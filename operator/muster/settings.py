@@ -110,10 +110,7 @@ class Settings:
         return {name: getattr(self, name) for name in PUBLISHED}
 
     def completed(self, values: Mapping[str, Any]) -> Settings:
-        """Return the settings with published values in place of defaults.
-
-        Values of another type are ignored.
-        """
+        """Return the settings with published values of the right types in place of defaults."""
         usual = Settings()
         found: dict[str, Any] = {
             name: _converted(values.get(name), getattr(usual, name))

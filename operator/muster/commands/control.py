@@ -91,10 +91,7 @@ async def _write(kube: Kube, job: Job, *, suspend: bool) -> None:
 
 
 def _progress(job: Job) -> str:
-    """Return what the restart waits for; empty: for nothing.
-
-    Nothing is to be done if another client has resumed the job, or if it has ended.
-    """
+    """Return what the restart waits for; empty if the job has finished or was resumed."""
     if job.status.finished or not job.run_policy.suspend:
         return ""
     latest = (job.status.observed_generation or 0) >= job.generation

@@ -55,7 +55,6 @@ async def doctor(chosen: Settings, read_flags: ReadFlags, home: str, *, as_json:
 
 
 NOTHING: Final = Facts(0.0, Settings())
-"""Facts of which none is known."""
 
 
 class _Reader:
@@ -129,10 +128,7 @@ class _Reader:
         return getattr(NOTHING, field)
 
     async def _known(self, field: str, asked: str, reading: Awaitable[T], otherwise: T) -> T:
-        """Return what is read, `otherwise` if there is no such thing or it may not be read.
-
-        Raises ApiError if the server does not accept the credentials.
-        """
+        """Return what is read, or `otherwise`. Raises ApiError for refused credentials."""
         try:
             return await reading
         except ApiError as error:

@@ -218,10 +218,7 @@ def _listing(standings: Sequence[Standing], output: str) -> Answer:
 
 
 async def _first_failure(kube: Kube, job: Job) -> list[str]:
-    """Return the lines on the first failure of a job, none if there is none.
-
-    The log is read now, with the permissions of the caller, and is not stored.
-    """
+    """Return the lines on a job's first failure. The caller needs the permission for its log."""
     first = job.status.first_failure
     if first is None:
         return []

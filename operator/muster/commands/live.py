@@ -110,10 +110,7 @@ async def served(kube: Kube, resource: Resource, namespace: str, **params: str) 
 async def jobs(
     kube: Kube, namespace: str, kind: str = "", **params: str
 ) -> list[tuple[Job, Json]]:
-    """Return the jobs there, of one kind or all, by namespace, kind and name.
-
-    Raises ApiError and connection errors.
-    """
+    """Return the jobs by namespace, kind and name. Raises ApiError, connection errors."""
     rows = [row for row in FRAMEWORKS.values() if not kind or is_kind(kind, row.kind)]
     asked = (served(kube, row.resource, namespace, **params) for row in rows)
     found = zip(rows, await asyncio.gather(*asked), strict=True)
@@ -211,10 +208,7 @@ async def _selected(kube: Kube, namespace: str, what: Reference) -> list[Job]:
 
 
 async def nowhere(kube: Kube, namespace: str, what: Reference) -> str:
-    """Return that there is no such job, and in which namespaces there is one.
-
-    Raises connection errors.
-    """
+    """Return the error message for a job that is not found. Raises connection errors."""
     told = f"no job {what} in namespace {namespace}"
     try:
         others = [job.namespace for job in await _selected(kube, "", what)]

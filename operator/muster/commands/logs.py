@@ -56,10 +56,7 @@ def logs(kube: Kube, namespace: str, what: Reference, asked: Asked) -> AsyncGene
 
 
 def chosen(job: Job, asked: Sequence[str]) -> Mapping[str, str]:
-    """Return the name of each pod that is asked for -> its rank, in their order.
-
-    Raises RefusedError for a rank that there is not.
-    """
+    """Return pod -> rank of the requested ranks. Raises RefusedError for an unknown rank."""
     begin = len(names.flat(job.name)) + 1
     ranks = {name: name[begin:] for name in job.pod_names(job.replicas)}
     known = list(ranks.values())

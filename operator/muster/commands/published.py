@@ -24,8 +24,7 @@ HOME: Final = "muster-system"
 async def read(kube: Kube, settings: Settings) -> tuple[Policy, Settings, str]:
     """Return the operator's policy, the settings with its values, and why they are unknown.
 
-    A policy file and settings on the command line win. Raises PolicyError, OSError and connection
-    errors.
+    The command line goes first. Raises PolicyError, OSError, connection errors.
     """
     own = PolicyFile(settings.scheduler_conf).get()
     namespace = settings.policy_namespace or HOME
@@ -49,10 +48,7 @@ async def now(kube: Kube) -> float:
 
 
 async def operator_problem(kube: Kube, settings: Settings) -> str:
-    """Return that the operator does not run, or why that is unknown; empty if it runs.
-
-    Raises connection errors.
-    """
+    """Return why the operator does not run, empty if it runs. Raises connection errors."""
     namespace, name = settings.lock_namespace or HOME, settings.leader_election_id
     try:
         lease = Lease.of(await kube.get(LEASES.path(namespace, name)))

@@ -111,10 +111,7 @@ async def simulate(settings: Settings, files: Sequence[str], asked: Asked) -> An
 
 
 async def what_if(settings: Settings, what: Reference | None, asked: Asked) -> Answer:
-    """Return what the scheduler would decide now on the gang that the reference names.
-
-    Without a reference: one line for each gang. Raises RefusedError.
-    """
+    """Return what the scheduler would decide now on one gang, or on all. Raises RefusedError."""
     if what is not None and what.selector:
         raise RefusedError(f"--selector={what.selector}: a computation is of one name, or of all")
     there = await _observed(settings, asked)
@@ -249,10 +246,7 @@ class Computed:
         )
 
     def report(self, key: str, foretold: Mapping[str, float]) -> str:
-        """Return the report on a gang, in lines.
-
-        `foretold`: when gangs start that have no reservation, if nothing else comes.
-        """
+        """Return the report on a gang. `foretold`: start times without a reservation."""
         gang, decision = self.gangs[key], self.decisions.get(key)
         if decision is None or fits(decision):
             lines = self._fitting(gang, decision)
@@ -320,10 +314,7 @@ class Computed:
         return frozenset(found)
 
     def _holders(self, resource: str, nodes: Collection[str]) -> list[tuple[str, int]]:
-        """Return the gangs that use a resource of these nodes, the largest amounts first.
-
-        Pods outside of gangs are one entry.
-        """
+        """Return the gangs, and OTHERS, that use a resource of these nodes, largest first."""
         held: Counter[str] = Counter()
         for gang in self.seen.gangs:
             for role in gang.roles:

@@ -46,10 +46,7 @@ class UnreadableError(ArgumentError):
 
 
 def run(files: Sequence[str], settings: Settings, namespace: str = "") -> int:
-    """Print what the jobs of these files become; `-` is standard input. Return the exit code.
-
-    Raises UnreadableError and TemplateError.
-    """
+    """Print what jobs become, return the exit code. Raises UnreadableError, TemplateError."""
     made: list[Json] = []
     wrong: list[str] = []
     ignored: list[str] = []
@@ -89,10 +86,7 @@ def run(files: Sequence[str], settings: Settings, namespace: str = "") -> int:
 
 
 def problems(framework: Framework, document: Json, site: Site = DEFAULT_SITE) -> Iterator[Problem]:
-    """Yield all that forbids the job to run, by its schema and by the rules of its kind.
-
-    `document` is as the API server would store it.
-    """
+    """Yield the problems of a job, as the API server would store it, by schema and rules."""
     version = text(document.get("apiVersion")).removeprefix(f"{names.GROUP}/")
     if version not in framework.api.versions:
         served = (f"{names.GROUP}/{served}" for served in framework.api.versions)

@@ -46,10 +46,7 @@ def empty_store(
 async def observe(
     kube: Kube, settings: Settings, chosen: Policy, now: float
 ) -> tuple[Store, Recording]:
-    """Read the cluster; return what is known of it, and what a cycle would see.
-
-    Raises ApiError and connection errors.
-    """
+    """Return the cluster and what a cycle would see. Raises ApiError, connection errors."""
     store = empty_store(tuple(sorted(settings.scheduler_names)))
     informers = Informers(kube, store)
     await informers.read()
@@ -82,10 +79,7 @@ def look(
 
 
 def inputs(store: Store, rules: GangRules, hold: float, now: float) -> Iterator[GangInput]:
-    """Yield all gangs of which something is to be placed, or has been.
-
-    `hold`: seconds for which the room of missing members is kept.
-    """
+    """Yield the gangs that wait or have pods. `hold`: the member hold in seconds."""
     for members in (JobMembers(store), PodGroupMembers(store)):
         members.begin(GangSettings(rules, hold))
         for key in sorted(members.gangs()):

@@ -44,39 +44,39 @@ from muster.store.store import Store
 
 log = logging.getLogger(__name__)
 PATH: Final = "/dashboard"
-"""Who may get it, by his roles, may look at the page."""
+"""Users whose roles allow `get` of this path may open the dashboard."""
 PAUSE: Final = 1.0
 """Seconds between two views at the least."""
 SHARE: Final = 10
-"""So many times as long as it took to make a view, none is made again."""
+"""Pause after a view, as a multiple of its duration."""
 AHEAD: Final = 15.0
-"""Seconds between two looks ahead at the least."""
+"""Seconds between two forecasts at the least."""
 AHEAD_SHARE: Final = 50
-"""The same as SHARE of these, which take seconds where thousands wait."""
+"""Pause after a forecast, as a multiple of its duration, which may be seconds."""
 IDLE: Final = 60.0
-"""Seconds after which nothing is kept for who has gone."""
+"""Seconds without a request after which views are forgotten."""
 KEPT: Final = 32
-"""Differences that are kept for who comes back."""
+"""Stored differences, for streams that open again."""
 KEPT_BYTES: Final = 4 * 2**20
 MOST_OF_VIEWER: Final = 4
 """Streams of one user from one address; the next one ends the oldest."""
 MOST_GROUPS: Final = 16
-"""Of different rights."""
+"""Groups of viewers with different rights."""
 SILENCE: Final = 15.0
-"""Seconds after which it is said that there is nothing new."""
+"""Seconds after which an idle stream gets a comment."""
 PATIENCE: Final = 30.0
-"""Seconds in which a page must take in what it is sent."""
+"""Seconds for one write to a page, or one read for it."""
 LINES: Final = 300
 LOG_BYTES: Final = 2**20
-"""Of a log, the last lines, and of these so many bytes."""
+"""Limits of a log: its last lines, and their bytes."""
 MOST_EVENTS: Final = 200
-"""Of an object."""
+"""Events of an object that are read."""
 READ_AT_ONCE: Final = 4
-"""Logs and lists of events that are read at once, for all who look."""
+"""Concurrent reads of logs and events, for all viewers."""
 UNMADE: Final = "what was seen cannot be shown; the operator's log says why\n"
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 OURS: Final = frozenset({"same-origin", "none"})
-"""Where a browser may have a question from: this page, or what somebody typed."""
+"""Accepted values of Sec-Fetch-Site: the dashboard itself, or a typed address."""
 ASSETS: Final = {
     "": ("index.html", "text/html"),
     "page.css": ("page.css", "text/css"),
@@ -94,41 +94,38 @@ HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a dashboard has from what it shows. All is asked in the event loop."""
+    """The data of a dashboard. All is called in the event loop."""
 
     seen: Callable[[], Seen | None]
-    """What the last cycle saw; None: this process is not at work."""
+    """What the last cycle saw; None: this process is no leader."""
     policy: Callable[[], Policy]
     store: Store
     read: Callable[[str, str, Mapping[str, str]], Awaitable[str]] | None = None
-    """Reads what only who looks may read, by his rights: his header, path and parameters.
-
-    Raises what a request raises.
-    """
+    """(authorization, path, parameters) -> text, read by the rights of the viewer."""
     live: bool = True
-    """Time goes on in what is shown."""
+    """False for a snapshot file."""
     words: str = ""
-    """What is to be known of all that is shown."""
+    """A note above all views."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """Those who may see the same."""
+    """The viewers of the same namespaces."""
 
     visible: frozenset[str] | None
     source: View = field(default_factory=dict)
-    """The whole view that its own was made of."""
+    """The complete view from which `shown` was made."""
     shown: View = field(default_factory=lambda: view.NOTHING)
     number: int = 0
     patches: deque[bytes] = field(default_factory=deque)
     """The differences that led to `number`, one each."""
     looked: float = 0.0
-    """When somebody did last."""
+    """Time of the last request."""
     whole: bytes = b""
-    """The view as it is sent, if it has been asked for."""
+    """Cached response with the view."""
 
     def take(self, whole: View, name: Callable[[str], str]) -> None:
-        """Take in another view of all."""
+        """Update the view of the group from a complete one."""
         shown = whole
         if self.visible is not None:
             before = self.source or view.NOTHING, self.shown
@@ -142,7 +139,7 @@ class _Group:
         self.source, self.shown = whole, shown
 
     def since(self, number: int) -> Sequence[bytes] | None:
-        """Return the differences from a view on; None: they are not known any more."""
+        """Return the differences since a view; None if they are no longer stored."""
         count = self.number - number
         if not 0 <= count <= len(self.patches):
             return None
@@ -150,7 +147,7 @@ class _Group:
         return found if all(found) else None
 
     def text(self, about: Json) -> bytes:
-        """Return the view, packed, beside what is said `about` it."""
+        """Return the compressed response: the view and what is known `about` it."""
         if not self.whole:
             own = None if self.visible is None else sorted(self.visible)
             said = {**about, "namespaces": own, "view": self.shown}
@@ -204,7 +201,7 @@ class Dashboard:
 
     async def _view(self, request: web.Request) -> web.Response:
         group = await self._group(request)
-        # Many who come at once are sent one text, and none that is taken in anew meanwhile.
+        # Concurrent requests share one response, and no view changes meanwhile.
         async with self._making:
             about = {
                 "version": f"{self._began}-{group.number}",
@@ -254,7 +251,7 @@ class Dashboard:
         return stream
 
     def _known(self, request: web.Request) -> int:
-        """Return the number up to which who asks knows all; -1: he knows nothing of this."""
+        """Return the number of the view that the page has; -1: none of this process."""
         known = re.fullmatch(rf"{self._began}-([0-9]{{1,15}})", request.query.get("from", ""))
         return int(known[1]) if known else -1
 
@@ -381,15 +378,12 @@ class Dashboard:
         return group
 
     async def _group(self, request: web.Request) -> _Group:
-        """Return those who may see what who asks may see, with a fresh view.
-
-        Raises HTTPException.
-        """
+        """Return the group of the viewer, with a fresh view. Raises HTTPException."""
         if self._bearers is None and re.sub(r":\d+$", "", request.host) not in LOOPBACK:
-            # Else any page of the web that its author calls by another name could read this one.
+            # Otherwise a web page could read the dashboard by DNS rebinding.
             raise web.HTTPForbidden(text="call this page localhost\n")
         if request.headers.get("Sec-Fetch-Site", "none") not in OURS:
-            # Else it could tell by what loads which jobs there are.
+            # Otherwise another site could find out which jobs exist.
             raise web.HTTPForbidden(text="another page may not ask this one\n")
         viewer = await self._viewer(request)
         await self._refresh()
@@ -407,7 +401,7 @@ class Dashboard:
         return group
 
     def _begun(self, visible: frozenset[str] | None) -> _Group:
-        """Return a new group, in the place of one that nobody is of any more."""
+        """Return a new group, in the place of an unused one at the limit."""
         if len(self._groups) >= MOST_GROUPS:
             oldest = min(self._groups.values(), key=lambda group: group.looked)
             if time.monotonic() - oldest.looked < SILENCE:
@@ -459,7 +453,7 @@ class Dashboard:
                 self._looking = asyncio.create_task(self._look_ahead(seen))
 
     async def _look_ahead(self, seen: Seen) -> None:
-        """Find out when those start of whom nobody has said it."""
+        """Forecast when the gangs start that have no estimated start time."""
         started = time.monotonic()
         try:
             asked = view.open_questions(seen.decisions)
@@ -477,7 +471,7 @@ class Dashboard:
             self._looking = None
 
     def _forget(self) -> None:
-        """Keep nothing once nobody looks any more."""
+        """Forget all views after IDLE seconds without a request."""
         left = self._looked + IDLE - time.monotonic()
         if left > 0:
             asyncio.get_running_loop().call_later(left, self._forget)
@@ -486,7 +480,7 @@ class Dashboard:
         self._groups.clear()
 
     def _alias(self, key: str) -> str:
-        """Return what a gang is called to those who may not know its name."""
+        """Return the name of a gang for viewers who may not see it."""
         return f"~{hashlib.blake2b(key.encode(), key=self._secret, digest_size=6).hexdigest()}"
 
 

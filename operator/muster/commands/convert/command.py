@@ -17,10 +17,7 @@ from muster.frameworks import FRAMEWORKS
 
 
 def run(files: Sequence[str], to: str, style: str, *, strict: bool) -> int:
-    """Convert the jobs of these files, `-` for standard input; return the exit code.
-
-    Raises render.UnreadableError.
-    """
+    """Convert the jobs of files, return the exit code. Raises render.UnreadableError."""
     given = [document for file in files for document in render.documents(file)]
     made = convert(given, to_trainjob=to == "trainjob")
     if not made.jobs:

@@ -128,10 +128,7 @@ class Fields:
         self._lost.append((path, why, instead))
 
     def pruned(self, name: str, known: Json) -> Any:
-        """Return a field without what the API server would drop from it, which is lost.
-
-        What is no object or list where one must be stays.
-        """
+        """Return a field without what the API server would drop from it, which is lost."""
         value = self.take(name, _JSON.get(known.get("type", ""), object))
         kept, dropped = schema.pruned(known, value, self.at(name))
         for path in dropped:
