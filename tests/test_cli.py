@@ -82,6 +82,23 @@ def test_version(words, capsys):
     assert capsys.readouterr().out.startswith("muster")
 
 
+def test_crds_are_written_and_checked(tmp_path, capsys):
+    """`crds` writes the files, `--check` fails as long as one differs, and mends nothing."""
+    folder = ["--folder", str(tmp_path)]
+    assert cli.main(["crds", "--check", *folder]) == 1
+    assert list(tmp_path.iterdir()) == []
+    assert cli.main(["crds", *folder]) == 0
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {path.name for path in (OPERATOR.parent / "crds").glob("*.yaml")}
+    assert cli.main(["crds", "--check", *folder]) == 0
+    stale = tmp_path / min(written)
+    stale.write_text("old")
+    capsys.readouterr()
+    assert cli.main(["crds", "--check", *folder]) == 1
+    assert capsys.readouterr().out == f"{stale}: is not fresh; run muster crds\n"
+    assert stale.read_text() == "old"
+
+
 @pytest.mark.parametrize("command", cli.REMOVED)
 def test_removed_command_prints_its_replacement(command, capsys):
     """A removed command ends with code 2 and names the command to use instead."""
@@ -103,12 +120,12 @@ def test_commands_are_these(capsys):
     words = {line.partition("\t")[0] for line in capsys.readouterr().out.splitlines()[:-1]}
     assert words == {
         "run", "scheduler", "explain", "simulate", "render", "snapshot", "convert", "top", "logs",
-        "queue", "report", "bundle", "doctor", "restart", "dashboard", "local", "demo",
+        "queue", "report", "bundle", "doctor", "restart", "dashboard", "local", "demo", "crds",
         "completion", "version",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("words", [["version"], ["convert", "-f"]])
+@pytest.mark.parametrize("words", [["version"], ["crds", "--folder", "crds"], ["convert", "-f"]])
 def test_output_whose_reader_has_ended_is_no_error(words, tmp_path):
     """A closed pipe ends a command without a message, as it ends other programs."""
     example = OPERATOR.parent / "examples" / "tfjob-simple.yaml"

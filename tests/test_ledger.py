@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6281,
-    "api": 3182,
+    "allocator": 6404,
+    "api": 3187,
     "cluster": 6476,
-    "commands": 5143,
+    "commands": 5518,
     "controller": 4349,
-    "dashboard": 534,
+    "dashboard": 588,
     "frameworks": 3016,
     "gang": 1566,
-    "kube": 3643,
+    "kube": 3652,
     "local": 3297,
-    "muster": 1126,
-    "runtime": 2281,
+    "muster": 1146,
+    "runtime": 2283,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69503,
+    "tests": 69909,
     "tools": 3535,
 }
 

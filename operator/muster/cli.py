@@ -235,6 +235,23 @@ def _simulate(questions: Any, args: argparse.Namespace) -> Any:
     return questions.simulate(args.settings, args.filename, _asked(questions, args))
 
 
+def _crds(crds: Any, args: argparse.Namespace) -> int:
+    """Write the files, or name those that are not as they would be written."""
+    table = importlib.import_module("muster.frameworks").FRAMEWORKS
+    stale = []
+    for name, text in crds.texts(row.api for row in table.values()).items():
+        path: Path = args.folder / name
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(path)
+        if not args.check:
+            args.folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    for path in stale:
+        print(f"{path}: {'is not fresh; run muster crds' if args.check else 'written'}")
+    return int(bool(args.check and stale))
+
+
 Flag = tuple[tuple[str, ...], dict[str, Any]]
 """Arguments of `add_argument`."""
 
@@ -395,6 +412,9 @@ TABLE: Final = (
              _switch("--strict", help="code 1 if anything is lost")),
             "What is lost is named on standard error. Code 0: converted, 1: a job that comes out "
             "cannot run, or with --strict something is lost, 2: no job."),
+    Command("crds", "write the CustomResourceDefinitions", "api.crds", _crds,
+            (_switch("--check", help="write nothing; fail if a file differs"),
+             _flag("--folder", type=Path, default=Path("crds"), help="where (crds)"))),
     Command("completion", "print what completes commands in a shell", "commands.arguments",
             lambda _, args: Answer(arguments.SHELLS[args.shell]),
             (_flag("shell", choices=tuple(arguments.SHELLS)),)),

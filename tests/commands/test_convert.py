@@ -285,8 +285,52 @@ def test_port_that_a_template_declares_is_declared_once(own):
     assert port == {"containerPort": 8, **own, "name": "pytorchjob-port"}
 
 
+def test_gpus_that_an_mpijob_counts_are_its_workers():
+    """Sixteen, eight a node: two workers with eight each and as many slots; the launcher: none."""
+    document, _ = the_job(convert(story("an MPIJob that counts GPUs")))
+    roles = document["spec"]["mpiReplicaSpecs"]
+    limits = {
+        type_: role["template"]["spec"]["containers"][0].get("resources", {}).get("limits")
+        for type_, role in roles.items()
+    }
+    assert limits == {"Launcher": None, "Worker": {"nvidia.com/gpu": 8}}
+    assert document["spec"]["slotsPerWorker"] == 8
+
+
+def test_workers_of_an_old_mpijob_sleep_and_go_with_its_end():
+    """The template's command is the launcher's, which has six more tries."""
+    document, framework = the_job(convert(story("an MPIJob that counts replicas")))
+    assert document["spec"]["runPolicy"] == {"cleanPodPolicy": "Running", "backoffLimit": 6}
+    assert [role.restart_policy for role in load(framework, document).replicas] == [
+        "OnFailure", "Always",
+    ]  # fmt: skip
+    (given_,) = story("an MPIJob with roles")
+    given_["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["args"] = [
+        "x"
+    ]
+    document, framework = the_job(convert([given_]))
+    assert document["spec"]["runPolicy"] == {"backoffLimit": 6, "cleanPodPolicy": "Running"}
+    launcher, worker = load(framework, document).replicas
+    assert (launcher.restart_policy, worker.restart_policy) == ("OnFailure", "Always")
+    assert "args" not in worker.template["spec"]["containers"][0]
+    document, _ = the_job(convert(story("an MPIJob that counts GPUs")))
+    launcher, worker = document["spec"]["mpiReplicaSpecs"].values()
+    assert launcher["template"]["spec"]["containers"][0]["command"] == ["mpirun", "python", "b.py"]
+    assert "command" not in worker["template"]["spec"]["containers"][0]
+
+
+def test_both_versions_of_the_xgboost_operator_are_known():
+    """They are alike."""
+    (document,) = story("the XGBoost operator's own group")
+    found = [convert([{**document, "apiVersion": f"xgboostjob.kubeflow.org/{v}"}]).documents
+             for v in ("v1", "v1alpha1")]  # fmt: skip
+    assert found[0] == found[1] != ()
+
+
 def test_an_old_default_is_written_out():
     """What v1 would do otherwise than the version that the job was written for."""
+    (oldest,) = convert(story("the first TFJobs")).documents
+    assert oldest["spec"]["runPolicy"] == {"cleanPodPolicy": "Running"}
     document, _ = the_job(convert(story("a TFJob of the time before")))
     assert document["spec"]["runPolicy"] == {
         "cleanPodPolicy": "Running",
@@ -474,10 +518,10 @@ def test_the_command(capsys, monkeypatch, tmp_path):
     assert cli.main(["convert", "-f", str(file)]) == 0
     answer = capsys.readouterr()
     assert yaml.safe_load(answer.out)["apiVersion"] == "kubeflow.org/v1"
-    assert "lost: TFJob flat: spec.tfReplicaSpecs.Coordinator: " in answer.err
+    assert "lost: TFJob listed: spec.RuntimeId: " in answer.err
     assert cli.main(["convert", "--strict", "-f", str(file)]) == 1
     capsys.readouterr()
-    given = yaml.safe_dump_all(STORIES[2]["given"] * 2).encode()
+    given = yaml.safe_dump_all(STORIES[4]["given"] * 2).encode()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
     assert cli.main(["convert", "--strict", "-o", "json", "-f", "-"]) == 0
     listed = json.loads(capsys.readouterr().out)["items"]
@@ -506,7 +550,7 @@ def test_the_commands_of_the_guide(capsys, monkeypatch, tmp_path):
 
 def test_a_job_that_cannot_run_is_said(capsys, tmp_path):
     """The result is printed with what is wrong with it, and the code is 1."""
-    document = deepcopy(STORIES[2]["given"][0])
+    document = deepcopy(STORIES[4]["given"][0])
     document["metadata"]["name"] = "No-Name"
     file = tmp_path / "old.yaml"
     file.write_text(yaml.safe_dump(document))
@@ -518,7 +562,7 @@ SEVERAL = {
     "nothing between two lines": ("---\n---\n{job}---\n", [""]),
     "a list": ("kind: List\nitems:\n- {kind: List, items: [{job}]}\n- {job}", ["", ""]),
     "a list of jobs": (
-        "kind: TFJobList\napiVersion: kubeflow.org/v1alpha2\nitems: [{metadata: {name: a}}]", [""]
+        "kind: TFJobList\napiVersion: kubeflow.org/v1alpha1\nitems: [{metadata: {name: a}}]", [""]
     ),
     "an empty list": ("{job}---\nkind: List\nitems:\n", [""]),
     "lines as Windows ends them": ("{job}", [""]),
@@ -528,7 +572,7 @@ SEVERAL = {
     "an item of an item": ("items: [{items: [{job}, [x]]}]", "items[0].items[1] is no object"),
     "deep objects": ("a: " + "{a: " * 150 + "1" + "}" * 150, "line 1, column"),
 }  # fmt: skip
-FLOW = "{apiVersion: kubeflow.org/v1alpha2, kind: TFJob, metadata: {name: a}}"
+FLOW = "{apiVersion: kubeflow.org/v1alpha1, kind: TFJob, metadata: {name: a}}"
 
 
 @pytest.mark.parametrize("about", SEVERAL)
@@ -556,13 +600,20 @@ def test_texts_that_only_kubectl_reads_otherwise_are_quoted():
 
 
 def test_what_is_there_twice_is_named():
-    """A field in both of its places, a task by one name."""
+    """A field by both of its names, a task by one name; documents of one name by their places."""
     (document,) = story("a TFJob of the time before")
+    document["spec"]["RunPolicy"] = {"backoffLimit": 1, "ttlSecondsAfterFinished": 1}
     document["spec"]["runPolicy"] = {"backoffLimit": 2}
-    assert "spec.backoffLimit" in {loss.path for loss in convert([document]).losses}
+    assert "spec.RunPolicy.backoffLimit" in {loss.path for loss in convert([document]).losses}
     (volcano,) = story("Volcano with its plugin for PyTorch")
     volcano["spec"]["tasks"].append(volcano["spec"]["tasks"][0] | {"replicas": 9})
     assert "another task is called" in str([str(loss) for loss in convert([volcano]).losses])
+    nameless = deepcopy(document)
+    del nameless["metadata"]["name"]
+    found = convert([document, deepcopy(document), nameless])
+    assert {loss.of for loss in found.losses} == {
+        "TFJob flat (document 1)", "TFJob flat (document 2)", "TFJob (document 3)",
+    }  # fmt: skip
 
 
 def test_a_job_whose_name_is_yet_to_be_made_has_a_runtime_by_its_beginning():
@@ -611,11 +662,12 @@ def lost(about, change, *, to_trainjob=False):
 
 
 def test_what_says_something_that_nobody_understands_is_named():
-    """An argument without a flag, who waits for whom, when a launcher is."""
+    """A port that is none, an argument without a flag, who waits for whom, when a launcher is."""
     volcano, words = "Volcano with its plugin for PyTorch", ["odd", "--port=odd"]
     torch, begins = "spec.plugins.pytorch", {"launcherCreationPolicy": "Odd"}
     given_ = story(volcano)[0]["spec"]["plugins"]
     more, served = {**given_, "pytorch": [*given_["pytorch"], *words]}, {**given_, "svc": True}
+    assert lost("the first PyTorchJobs", {"masterPort": "odd"}) == ["spec.masterPort"]
     assert lost(volcano, {"plugins": more}) == [torch, torch]
     assert lost(volcano, {"plugins": served}) == ["spec.plugins.svc"]
     assert lost("a TrainJob with MPI", begins, to_trainjob=True) == ["spec.launcherCreationPolicy"]

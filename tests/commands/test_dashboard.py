@@ -68,7 +68,7 @@ async def test_the_page_of_a_snapshot(file, capsys):
     assert (shown["live"], shown["words"]) == (
         False, "A snapshot of 2026-09-21T14:13:20Z: time stands still.",
     )  # fmt: skip
-    assert shown["reads"] is False
+    assert (shown["reads"], shown["keepsDecisions"]) == (False, False)
     assert len(shown["view"]["nodes"]) == 24
     assert shown["view"]["gangs"]["PyTorchJob/language/rlhf-round-3"]["state"] == "Reserved"
 
@@ -139,6 +139,9 @@ async def test_the_page_of_a_cluster(monkeypatch, capsys):
             shown = json.loads((await ask("api/view"))[1])
             await asyncio.sleep(0.01)
         assert shown["view"]["gangs"]["TFJob/team/two"]["state"] == "Waiting"
+        past = json.loads((await ask("api/past"))[1])
+        while past["since"] is None:
+            past = json.loads((await ask("api/past"))[1])
         log = "api/log?key=TFJob/team/one&pod="
         assert await ask(log + "one-worker-0") == (200, "step 1\n")
         assert cluster.asked[-1][1]["container"] == "tensorflow"

@@ -24,6 +24,8 @@ APPS = "/apis/apps/v1"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases/muster"
 HOOK = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/muster"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/muster-system/endpointslices"
+PODS = "/api/v1/namespaces/muster-system/pods"
 TFJOBS = "/apis/kubeflow.org/v1/tfjobs"
 V1 = {"name": "v1", "served": True, "storage": True, "schema": {"a": 1}}
 OLD = {"name": "v1beta2", "served": True, "storage": False, "schema": {"a": 1}}
@@ -63,12 +65,15 @@ def installed():
         },
     }
     ready = [{"type": "Ready", "status": "True"}]
+    pod = {"metadata": {"namespace": "muster-system", "name": "muster-1"}, "spec": {}}
     node = {"conditions": ready, "allocatable": {"cpu": "4", "pods": "110"}}
     return {
         f"{APPS}/deployments": [deployment("--admission-bind-address=:9443")],
         LEASE: lease,
         f"{CRDS}/tfjobs.kubeflow.org": copy.deepcopy(CRD),
         HOOK: {"webhooks": [{"clientConfig": client}]},
+        PODS: [pod],
+        SLICES: [{"endpoints": [{"conditions": {"ready": True}}]}],
         "/apis/scheduling.incubator.k8s.io/v1alpha1": {
             "resources": [{"kind": "PodGroup"}, {"kind": "Queue"}]
         },
@@ -83,7 +88,7 @@ class Server:
 
     def __init__(self, there, *, forbidden="^$", granted=lambda _asked: True):
         self.there, self.forbidden, self.granted = there, re.compile(forbidden), granted
-        self.accounts = set()
+        self.accounts, self.powerless = set(), set()
 
     def _look(self, path):
         if self.forbidden.search(path):
@@ -105,8 +110,10 @@ class Server:
     async def create(self, path, review, _urgency):
         """Answer an access review."""
         self._look(path)
-        self.accounts.add(review["spec"].get("user"))
-        return {"status": {"allowed": self.granted(review["spec"]["resourceAttributes"])}}
+        user = review["spec"].get("user")
+        self.accounts.add(user)
+        may = user not in self.powerless and self.granted(review["spec"]["resourceAttributes"])
+        return {"status": {"allowed": may}}
 
     async def close(self):
         """Do nothing: there is no connection."""
@@ -155,6 +162,14 @@ def of_versions(*versions):
     return changed(f"{CRDS}/tfjobs.kubeflow.org", spec={"versions": list(versions)})
 
 
+PULLS = {
+    "status": {
+        "containerStatuses": [
+            {"state": {"waiting": {"reason": "ErrImagePull", "message": "a\nb"}}}
+        ],
+        "conditions": [{"type": "PodScheduled", "status": "True"}],
+    }
+}
 WAITS = tfjob(Worker=1, policy={"schedulingPolicy": {"queue": "gold"}})
 WAITS["metadata"] |= {"namespace": "team", "uid": "u"}
 
@@ -167,7 +182,12 @@ WAITS["metadata"] |= {"namespace": "team", "uid": "u"}
         (of_versions({**V1, "schema": {"a": 0}}), "v1 has another schema"),
         (of_versions({**V1, "served": False}), "v1 is not served"),
         (of_versions(V1), "no version v1beta2"),
+        (
+            {**installed(), f"{APPS}/deployments": [deployment(ready=0)], PODS: [PULLS]},
+            "is ready: ErrImagePull: a b",
+        ),
         ({**installed(), f"{APPS}/deployments": [deployment("--oops")]}, "unknown flag --oops"),
+        ({**installed(), SLICES: []}, "nobody is behind the service"),
         (changed(HOOK, webhooks=[{"clientConfig": {"caBundle": "no"}}]), "no certificate"),
         ({**installed(), TFJOBS: [WAITS]}, "there is no queue gold"),
         (changed(LEASE, spec={"holderIdentity": ""}), "nobody leads"),
@@ -240,7 +260,7 @@ def test_server_that_refuses_everything_is_an_error(ask, error):
 
 def test_expired_credentials_are_reported_once(ask):
     """With 401 no request can succeed, so that the first error ends the command."""
-    with pytest.raises(ApiError, match="/deployments: no"):
+    with pytest.raises(ApiError, match="/version: no"):
         ask(Refuses(401))
     assert ApiError in questions.FAILURES
 
@@ -263,7 +283,50 @@ def test_who_may_look_into_his_namespace_sees_his_jobs(ask):
     assert ask(Server({**installed(), TFJOBS: [dispatched]})) == (0, [])
 
 
+def named(space, image, **labels):
+    """Return a Deployment that somebody made in his namespace."""
+    made = deployment("--namespace=team", "--oops")
+    made["metadata"]["namespace"] = space
+    made["spec"]["selector"]["matchLabels"] = labels
+    made["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    return made
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        named("aaa", "x/training-operator:1"),
+        named("aaa", "x/kube-batch"),
+        named("aaa", "muster", **LABELS),
+    ],
+)
+@pytest.mark.parametrize("home", ["muster-system", "ops"])
+def test_who_calls_himself_an_operator_needs_its_rights(ask, forged, home):
+    """Labels and images are anybody's; nothing is told of it, whoever comes first by name."""
+    own = deployment("--admission-bind-address=:9443")
+    own["metadata"]["namespace"] = home
+    server = Server({**installed(), f"{APPS}/deployments": [forged, own]})
+    _, found = ask(server)
+    assert "aaa/" in str(found)
+    server.powerless.add("system:serviceaccount:aaa:muster")
+    _, found = ask(server)
+    assert "aaa/" not in str(found)
+    assert "oops" not in str(found)
+
+
 TEAM = {"env": [{"name": "KUBEFLOW_NAMESPACE", "value": "team"}]}
+
+
+@pytest.mark.parametrize(
+    "given", [{"args": ["--namespace", "team"]}, {"args": ["-namespace=other,team"]}, TEAM]
+)
+def test_operator_of_namespaces_needs_its_rights_there(ask, given):
+    """The flag is written in every form that Go reads, or is a variable."""
+    rival = named("aaa", "x/training-operator:1")
+    rival["spec"]["template"]["spec"]["containers"][0] |= {"args": [], **given}
+    there = {**installed(), f"{APPS}/deployments": [rival, deployment()]}
+    server = Server(there, granted=lambda asked: asked.get("namespace") == "team")
+    assert "aaa/" in str(ask(server)[1])
 
 
 def test_operator_reads_its_namespaces_from_its_environment(ask):
@@ -275,13 +338,60 @@ def test_operator_reads_its_namespaces_from_its_environment(ask):
     assert ask(server) == (0, [])
 
 
+def test_an_operator_without_its_roles_is_there(ask):
+    """Wherever it is, unless it is not the only one."""
+    own = deployment()
+    own["metadata"]["namespace"] = "ops"
+    server = Server({**installed(), f"{APPS}/deployments": [own]})
+    server.powerless.add("system:serviceaccount:ops:muster")
+    _, found = ask(server)
+    text = " ".join(one["what"] for one in found)
+    assert "no operator is installed" not in text
+    assert "permissions of the operator are missing" in text
+
+
+def runs(space, name, **spec):
+    """Return a pod that runs."""
+    return {"metadata": {"namespace": space, "name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("pod", "holder", "leads"),
+    [
+        (runs("muster-system", "muster-1"), "muster-1_7_ab", True),
+        (runs("muster-system", "m" * 70), "m" * 63 + "_7_ab", True),
+        (runs("muster-system", "muster-1", hostname="host"), "host.example_7_ab", True),
+        (runs("muster-system", "muster-1", hostNetwork=True, nodeName="n"), "n_7_ab", True),
+        (runs("muster-system", "muster-1"), "muster-10_7_ab", False),
+        (runs("muster-system", "muster-1"), "\x1b[2Jall is well", False),
+    ],
+)
+def test_who_holds_the_lease_is_looked_up(ask, pod, holder, leads):
+    """Anything can be written into a Lease; what is there does not steer the terminal."""
+    there = installed()
+    there[LEASE]["spec"]["holderIdentity"] = holder
+    code, text = ask(Server({**there, PODS: [pod]}), as_json=False)
+    assert (code, "none of those leads" in text) == (0 if leads else 2, not leads)
+    assert "\x1b" not in text
+
+
+def test_who_may_not_read_pods_hears_what_the_lease_says(ask):
+    """And that nobody looked who holds it."""
+    code, found = ask(Server(installed(), forbidden=f"^{PODS}$"))
+    assert (code, {one["severity"] for one in found}) == (0, {"unknown"})
+    assert "who holds Leases" in str(found)
+
+
 @pytest.mark.parametrize("odd", [None, 7, "odd", ["odd"], [None], {"odd": 1}])
 def test_what_cannot_be_read_costs_nothing_else(ask, odd):
     """Of whatever it is: what is told of all else stays as it is."""
-    there = {**installed(), TFJOBS: odd, "/api/v1/nodes": [{"metadata": {}, "status": odd}]}
-    code, found = ask(Server({**there, f"{CRDS}/tfjobs.kubeflow.org": {}}))
+    there = changed(HOOK, webhooks=[{"clientConfig": {"service": {}}}])
+    broken = {**there, TFJOBS: odd, "/api/v1/nodes": [{"metadata": {}, "status": odd}]}
+    code, found = ask(Server({**broken, SLICES: odd, f"{CRDS}/tfjobs.kubeflow.org": {}}))
+    text = " ".join(one["what"] for one in found)
     assert code == 2
-    assert "no CRD tfjobs.kubeflow.org" in " ".join(one["what"] for one in found)
+    assert "no CRD tfjobs.kubeflow.org" in text
+    assert "not checked: webhook" in text
 
 
 def test_a_webhook_s_configuration_may_be_empty(ask):
@@ -304,7 +414,7 @@ def test_a_read_that_hangs_costs_nothing_else(ask):
     there = {**installed(), f"{APPS}/deployments": [deployment(ready=0)]}
     _, found = ask(Slow(there))
     assert "ask again: no answer came: TimeoutError" in {one["cure"] for one in found}
-    assert "0 of 2 pods" in found[0]["what"]
+    assert "is ready" in found[0]["what"]
 
 
 def test_by_the_command_line(ask, capsys):

@@ -80,11 +80,25 @@ def test_what_it_prints_is_what_the_operator_creates():
     assert shown[1:] == created
 
 
+def test_the_job_is_shown_with_its_defaults(capsys, tmp_path):
+    """Replicas, restart policy, port, clean-up, gang size and queue, in canonical spelling."""
+    document = tfjob(worker={}, PS={"replicas": 2})
+    job, *_ = rendered(capsys, "-f", written(tmp_path, document))
+    roles = job["spec"]["tfReplicaSpecs"]
+    assert list(roles) == ["PS", "Worker"]
+    assert (roles["Worker"]["replicas"], roles["Worker"]["restartPolicy"]) == (1, "Never")
+    (container,) = roles["Worker"]["template"]["spec"]["containers"]
+    assert container["ports"] == [{"name": "tfjob-port", "containerPort": 2222}]
+    scheduling = {"schedulingPolicy": {"minAvailable": 3, "queue": "default"}}
+    assert job["spec"]["runPolicy"] == {"cleanPodPolicy": "None", "suspend": False, **scheduling}
+    assert job["spec"]["successPolicy"] == ""
+
+
 def test_an_old_version_has_its_old_defaults(capsys, tmp_path):
     """As the API server would give them to what is applied in that version."""
     document = tfjob(Worker=1) | {"apiVersion": "kubeflow.org/v1beta1"}
     job, *_ = rendered(capsys, "-f", written(tmp_path, document))
-    assert job["spec"]["cleanPodPolicy"] == "Running"
+    assert job["spec"]["runPolicy"]["cleanPodPolicy"] == "Running"
 
 
 def test_flags_of_the_operator_shape_what_is_shown(capsys, tmp_path):
@@ -97,6 +111,8 @@ def test_flags_of_the_operator_shape_what_is_shown(capsys, tmp_path):
     assert pod["spec"]["schedulerName"] == "volcano"
     (entry,) = pod["spec"]["containers"][0]["env"]
     assert "mnist-worker-0.research.svc.example.org:2222" in entry["value"]
+    job, *_ = rendered(capsys, "-f", path, "--gang-scheduler-name=kubernetes")
+    assert job["spec"]["runPolicy"]["schedulingPolicy"] == {"minAvailable": 2}
 
 
 def test_a_flag_says_how_large_a_job_has_a_config_map(capsys, tmp_path):
@@ -155,6 +171,7 @@ def test_nulls_are_dropped_as_the_api_server_drops_them(capsys, tmp_path):
     assert job["metadata"]["labels"] == {"team": ""}
     assert pod["metadata"]["name"] == "nulls-00000-worker-0"
     assert list(job["spec"]["pytorchReplicaSpecs"]) == ["Worker"]
+    assert job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 1
     spec = pod["spec"]
     assert spec["volumes"][0]["secret"]["defaultMode"] == 0o600
     (container,) = spec["containers"]

@@ -167,17 +167,22 @@ async def test_page_without_authentication_answers_to_its_own_pages_alone(
 
 async def test_one_gang_is_told_with_its_job():
     """Its conditions and pods; one that is not there is not found."""
-    hall = Hall()
+    hall = Hall(why=lambda key: [{"gang": key}])
     document = tfjob(name="mine")
     document["metadata"] |= {"namespace": "vision", "uid": "u", "resourceVersion": "1"}
     hall.store.jobs.show("TFJob", document, gone=False)
     async with served(hall) as ask:
         assert (await json_of(ask, "/api/gang?key=TFJob/vision/mine"))["pods"] == []
+        assert await json_of(ask, "/api/why?key=TFJob/vision/mine") == [
+            {"gang": "TFJob/vision/mine"}
+        ]
         assert (await json_of(ask, "/api/gang?key=JAXJob/language/llama-70b"))["levels"] == {
             sample_clusters.RACK: {"rack-b": 7}
         }
         for key in ("TFJob/vision/other", "x", ""):
             assert await code_of(ask, f"/api/gang?key={key}") == 404
+    async with served(Hall()) as ask, ask(f"/api/why?key={CHURN}") as answer:
+        assert answer.status == 404
 
 
 async def test_who_may_look_sees_what_he_may_see():
@@ -203,9 +208,10 @@ async def test_who_may_look_sees_what_he_may_see():
         }  # fmt: skip
         assert "llama" not in text
         # As if it were not there.
-        async with ask("/api/gang?key=JAXJob/language/llama-70b", "tenant") as answer:
-            assert answer.status == 404
-            assert "llama" not in await answer.text()
+        for path in ("gang", "why"):
+            async with ask(f"/api/{path}?key=JAXJob/language/llama-70b", "tenant") as answer:
+                assert answer.status == 404
+                assert "llama" not in await answer.text()
         server.broken = True
         assert await code_of(ask, "/api/view", "late") == 503
 
@@ -280,6 +286,32 @@ async def test_beyond_this_machine_it_is_encrypted():
         await runner.cleanup()
 
 
+async def test_what_was_decided_names_nobody_either():
+    """Of one's own gang: who kept it from starting, whose pods went, where others move to."""
+    theirs, mine = "TFJob/secret/plan-b", "TFJob/ranking/embeddings"
+    gone = [{"gang": key, "role": "Worker", "index": 3, "node": "n"} for key in (theirs, CHURN)]
+    said = {"message": f"evicted for {theirs}", "summary": f"behind {theirs}"}
+    entry = {
+        "at": "now", "gang": mine, "evictions": gone,
+        "moves": [{"gang": theirs, "placements": []}],
+        "verdict": {**said, "blocked_by": [theirs, "queue/product", CHURN]},
+    }  # fmt: skip
+    server = Server(tenant={"ranking"}, admin={"*"})
+    async with served(Hall(why=lambda _: [entry]), server) as ask:
+        assert await json_of(ask, f"/api/why?key={mine}", "admin") == [entry]
+        async with ask(f"/api/why?key={mine}", "tenant") as answer:
+            text = await answer.text()
+        assert "secret" not in text
+        assert "plan-b" not in text
+        (told,) = json.loads(text)
+        assert told["evictions"] == gone[1:]
+        assert told["verdict"] == {
+            "message": "evicted for a job of another namespace",
+            "summary": "behind a job of another namespace",
+            "blocked_by": ["a job of another namespace", "queue/product", CHURN],
+        }
+
+
 async def test_conditions_name_nobody_either():
     """A job's own status may, where its operator lets it."""
     server = Server(tenant={"vision"}, admin={"*"})
@@ -348,6 +380,58 @@ async def test_what_cannot_be_shown_is_said_once(monkeypatch, caplog):
         broken.clear()
         await asyncio.sleep(0.3)
         assert await code_of(ask, "/api/view") == 200
+
+
+async def test_who_held_what_before_is_told():
+    """By who has watched meanwhile, from what he knows on; to a tenant without others' names."""
+    server = Server(admin={"*"}, tenant={"vision"})
+
+    async def past(ask, token, version=""):
+        async with ask(f"/api/past?from={version}", token) as answer:
+            assert answer.status == 200
+            return await answer.json()
+
+    hall = Hall()
+    hall.goes_on(SEEN)
+    async with served(hall, server) as ask:
+        while (told := await past(ask, "admin"))["since"] is None:
+            pass
+        assert (told["since"], told["rows"]) == (SEEN.snapshot.now, [])
+        hall.goes_on(sample_clusters.without(SEEN, CHURN))
+        while not (later := await past(ask, "admin", told["version"]))["rows"]:
+            pass
+        assert later["rows"][0][1:4] == ["gpu-c-4", CHURN, "worker"]
+        assert (await past(ask, "admin", later["version"]))["rows"] == []
+        # From another process's number on nothing is known.
+        assert (await past(ask, "admin", "other-1"))["rows"] == later["rows"]
+        seen = await past(ask, "tenant")
+        assert seen["rows"][0][1:6] == ["gpu-c-4", "", "", "0", 2.0]
+        assert "churn" not in json.dumps(seen)
+        assert await code_of(ask, "/api/past") == 401
+
+
+async def test_what_cannot_be_noted_costs_the_past_alone(monkeypatch, caplog):
+    """That is said once, and no more is told than is known since."""
+    take, broken = dashboard.Past.take, [True]
+
+    def maybe(past, snapshot):
+        if broken:
+            raise ValueError("odd")
+        take(past, snapshot)
+
+    monkeypatch.setattr(dashboard.Past, "take", maybe)
+    hall = Hall()
+    async with served(hall) as ask:
+        for _ in range(3):
+            hall.goes_on(SEEN)
+            await asyncio.sleep(0.03)
+            assert await code_of(ask, "/api/view") == 200
+        assert len(caplog.records) == 1
+        broken.clear()
+        hall.goes_on(SEEN)
+        told = {"since": None}
+        while told["since"] is None:
+            told = await json_of(ask, "/api/past")
 
 
 async def test_what_is_read_is_read_by_the_rights_of_who_looks():

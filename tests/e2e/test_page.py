@@ -345,6 +345,12 @@ def test_the_demos_story_is_watched_to_its_end(
         await ends("second")
         await page.until("document.querySelector('#sheet .chip').innerText === 'Succeeded'")
         await each_look(page, "sheet", tmp_path)
+        await page.get("location.hash = '/timeline'")
+        await page.get("document.querySelector('[data-spot=\"by node\"]').click()")
+        lanes = "[...document.querySelectorAll('.devices')].map((lane) => lane.ariaLabel)"
+        # Two of them share a node if only two were free when they were placed.
+        told = "/: 4 first from .* to .*[24] second from .* to /s"
+        await page.until(f"{told}.test({lanes}.join())")
         await page.ask("Page.navigate", url="about:blank")
 
     watch(story)

@@ -84,10 +84,13 @@ class DecisionLog:
 
     def decisions(self, gang: str = "") -> str:
         """Return what was decided as JSON, oldest first; of one gang, if it is named."""
+        return json.dumps(self.entries(gang), indent=1, ensure_ascii=False) + "\n"
+
+    def entries(self, gang: str = "") -> list[Json]:
+        """Return what was decided, oldest first; of one gang, if it is named."""
         # A copy: the next cycle may add to them meanwhile.
-        entries = self._entries.copy()
-        found = [_shown(e) for e in entries if gang in ("", e.decision.gang)]
-        return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        found = (e for e in self._entries.copy() if gang in ("", e.decision.gang))
+        return [_shown(e) for e in found]
 
     async def seen(self) -> tuple[Recording, Sequence[Decision]]:
         """Return all that the next cycle sees and decides. Raises TimeoutError, or what it did."""

@@ -124,6 +124,8 @@ class Loop:
         self._next = math.inf
         self.seen: Seen | None = None
         """By the last cycle, for who looks on."""
+        self.onlooker: Callable[[Snapshot], None] = lambda _snapshot: None
+        """Called with what each cycle saw."""
         self.cycles = 0
         self.failures, self.failing_since = 0, 0.0
         """Cycles that have failed in a row, and since when (`time.monotonic()`)."""
@@ -238,6 +240,7 @@ class Loop:
         held_back |= {d.gang for d in decisions if d.deferred} & self._deferrals.ended
         decisions = self._standing([d for d in decisions if d.gang not in held_back], now)
         self.seen = Seen(snapshot, decisions)
+        self.onlooker(snapshot)
         queues = settings.rules.queues(self._store.queues)
         self.queue_status.cycle(snapshot, decisions, queues, self._usage.documents(now))
         self._carry_out(decisions, now, seen)

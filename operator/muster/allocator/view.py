@@ -424,6 +424,22 @@ def _condition(condition: Condition) -> Json:
     }
 
 
+def decided(
+    entries: Iterable[Json], visible: Collection[str], discreet: Callable[[str], str]
+) -> list[Json]:
+    """Return what was decided on a gang; of others, what is of these namespaces."""
+    found = []
+    for entry in entries:
+        said = _gang_for({"blocked_by": [], **entry["verdict"]}, discreet)
+        own: Json = {
+            part: [each for each in entry[part] if namespace_of(each["gang"]) in visible]
+            for part in ("evictions", "moves")
+            if part in entry
+        }
+        found.append({**entry, **own, "verdict": said})
+    return found
+
+
 def workload(listing: object) -> Json:
     """Return what is shown of the Workload of a job, by a list; empty without one."""
     found = kueue.newest(listing)
@@ -537,7 +553,7 @@ def _gang_for(document: Json, discreet: Callable[[str], str]) -> Json:
 
 
 _TOLD: Final = ("message", "summary")
-_LISTED: Final = ("behind", "helps")
+_LISTED: Final = ("behind", "blocked_by", "helps")
 
 
 def discretion(view: View, visible: Collection[str]) -> Callable[[str], str]:

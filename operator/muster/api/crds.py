@@ -15,9 +15,14 @@ from muster.api.model import Json
 _OTHERS: Final = tuple(f"{names.SCHEDULING_GROUP}_{each}.yaml" for each in ("podgroups", "queues"))
 
 
+def texts(kinds: Iterable[Kind]) -> dict[str, str]:
+    """Return the text of every file by its name, those of `kinds` first. Raises OSError."""
+    return {name: _text(name) for name in (*map(_file, kinds), *_OTHERS)}
+
+
 def documents(kinds: Iterable[Kind]) -> list[Json]:
     """Return every CustomResourceDefinition, those of `kinds` first. Raises OSError."""
-    return [manifest.document(_text(name)) for name in (*map(_file, kinds), *_OTHERS)]
+    return [manifest.document(text) for text in texts(kinds).values()]
 
 
 def job_spec(kind: Kind, version: str) -> Json:

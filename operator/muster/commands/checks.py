@@ -111,6 +111,11 @@ class Deployment:
         return not self.programs.isdisjoint(OPERATORS)
 
     @property
+    def claims(self) -> bool:
+        """Whether it looks like a program that handles jobs or places pods."""
+        return self.of_muster or self.schedules or self.rivals
+
+    @property
     def schedules(self) -> bool:
         """Whether it is kube-batch, or this scheduler alone in its place."""
         alone = self.of_muster and self.command == "scheduler"
@@ -134,6 +139,9 @@ class Lease:
     holder: str
     renewed: float
     duration: float
+    runs: bool | None = None
+    """Whether its holder is a pod that runs, and may be that operator; None: unknown. Whoever may
+    write a Lease can write anything into it."""
 
     @classmethod
     def of(cls, document: Json) -> Lease:
@@ -157,13 +165,23 @@ class Lease:
         """Return where it is."""
         return f"lease {self.name} in {self.namespace}"
 
+    @property
+    def claimed(self) -> str:
+        """Who holds it by his own word."""
+        return f'"{shortened(self.holder)}"'
+
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """The webhook's configuration: the times of its CA certificate, 0 without one."""
+    """The webhook's configuration."""
 
+    services: tuple[str, ...]
+    """`namespace/name` that the API server calls; none where it has an address."""
+    ready: int | None
+    """Addresses behind them; None: that could not be read."""
     begins: float
     ends: float
+    """Of the certificate in its bundle that lasts longest; 0: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +189,7 @@ class Facts:
     """What is known of an installation. `unread` holds the names of the fields that are not."""
 
     now: float
+    """By the server's clock."""
     settings: Settings
     """Of the operator."""
     operator: Deployment | None = None
@@ -178,6 +197,8 @@ class Facts:
     """Of all namespaces; those of others are in `unread` as `elsewhere`."""
     refuses: str = ""
     """What the operator has against its arguments, so that it does not start."""
+    stuck: tuple[str, ...] = ()
+    """Why pods of the operator do not start."""
     lease: Lease | None = None
     crds: Mapping[str, str] = field(default_factory=dict)
     """Name -> in what the CRD is not that of this program; empty: in nothing."""
@@ -248,15 +269,22 @@ def _listed(found: Iterable[str]) -> str:
 def _operator(facts: Facts) -> Findings:
     there, lease = facts.operator, facts.lease
     if there is None:
+        install = f"{APPLY} manifests/overlays/{facts.settings.overlay}"
         if not (lease and lease.fresh(facts.now)):
-            install = f"{APPLY} manifests/overlays/{facts.settings.overlay}"
             yield ERROR, "no operator is installed", install
+        elif lease.runs is False:
+            text = f"no operator is installed; {lease.claimed}, who holds the {lease},"
+            yield WARNING, f"{text} is no pod there", f"{install}, or know whose process that is"
     elif not there.replicas:
         yield ERROR, f"the operator {there} is scaled to 0", there.scaled(2)
     elif there.ready < there.replicas:
+        why = f": {facts.stuck[0]}" if facts.stuck else ""
         cure = f"kubectl describe pods -n {there.namespace} -l app.kubernetes.io/name=muster"
-        text = f"{there.ready} of {there.replicas} pods of the operator {there} are ready"
-        yield WARNING if there.ready else ERROR, text, cure
+        if there.ready:
+            some = f"{there.ready} of {there.replicas} pods of {there} are ready"
+            yield WARNING, f"{some}{why}", cure
+        else:
+            yield ERROR, f"no pod of the operator {there} is ready{why}", cure
 
 
 def _arguments(facts: Facts) -> Findings:
@@ -278,6 +306,10 @@ def _leader(facts: Facts) -> Findings:
     if lease is None or not lease.fresh(facts.now):
         log = f"kubectl logs -n {there.namespace} deployment/{there.name}"
         yield ERROR, f"nobody leads: {where} is not held", f"{log} says what it waits for"
+    elif lease.runs is False:
+        text = f"the {lease} is held by {lease.claimed}, which is no pod of {there}"
+        cure = f"ask again in a minute, then see who may write Leases in {lease.namespace}"
+        yield ERROR, f"{text}: none of those leads", cure
 
 
 def _rivals(facts: Facts) -> Findings:
@@ -360,6 +392,9 @@ def _webhook(facts: Facts) -> Findings:
     elif facts.settings.admission_bind == "0":
         text = f"the webhook {name} is configured, and the operator does not serve it"
         yield WARNING, text, f"{install}, or kubectl delete validatingwebhookconfiguration {name}"
+    elif facts.webhook.ready == 0:
+        text = f"nobody is behind the service {_listed(facts.webhook.services)} of the webhook"
+        yield WARNING, text, f"{install}; its pods have to be ready"
 
 
 def _certificate(facts: Facts) -> Findings:
@@ -419,14 +454,14 @@ def _waits(job: Job) -> bool:
 CHECKS: Final = (
     Check("operator", _operator, ("deployments",), essential=True),
     Check("arguments", _arguments, ("deployments",)),
-    Check("leader", _leader, ("deployments", "lease"), essential=True),
+    Check("leader", _leader, ("deployments", "lease", "now"), essential=True),
     Check("other operators", _rivals, ("elsewhere",)),
     Check("CRDs", _crds, ("crds",), essential=True),
     Check("permissions", _permissions, ("missing",)),
     Check("gang scheduler's API", _gang, ("served",)),
     Check("gang scheduler", _scheduler, ("elsewhere",)),
     Check("webhook", _webhook, ("webhook",)),
-    Check("certificate", _certificate, ("webhook",)),
+    Check("certificate", _certificate, ("webhook", "now")),
     Check("nodes", _nodes, ("nodes",), essential=True),
     Check("queues", _queues, ("queues", "jobs")),
 )

@@ -113,3 +113,4 @@ class _Eye:
             log.warning("Could not read the policy, the last one is used: %s", error)
         _, _, saw = snapshot.look(self._store, self._settings, self._chosen, time.time())
         self._seen = Seen(saw, await asyncio.to_thread(cycle.schedule, saw, self._chosen))
+        self.source.past.saw(saw)

@@ -7,7 +7,9 @@ import asyncio
 import base64
 import contextlib
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final, TypeVar
 
@@ -16,23 +18,27 @@ from muster.api import crds, edge, names
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json
 from muster.cluster.nodes import NodeView, parse_node
-from muster.commands import checks, live, published
+from muster.commands import checks, live
 from muster.commands.checks import Deployment, Facts, Lease, Severity, Webhook
 from muster.commands.live import connected
 from muster.commands.output import JSON, Answer, data, plain
+from muster.commands.published import HOME
 from muster.gang import Permission
 from muster.kube import access, certificates, client, resources
 from muster.kube.access import Access, Account
 from muster.kube.admission import CONFIGURATIONS
 from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.leaderelection import LEASES
-from muster.kube.resources import DEPLOYMENTS, Resource
+from muster.kube.resources import DEPLOYMENTS, PODS, Resource
 from muster.settings import Settings
 from muster.store import permissions
 
 T = TypeVar("T")
 ACCOUNT: Final = "muster"
+SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+LONGEST_HOST: Final = 63
+"""Of a pod's name as many characters are its host's."""
 ReadFlags = Callable[[Sequence[str], Mapping[str, str], str], Settings]
 
 
@@ -43,7 +49,7 @@ async def doctor(chosen: Settings, read_flags: ReadFlags, home: str, *, as_json:
     namespace, empty for the usual one.
     """
     async with connected(chosen) as kube:
-        facts = await _Reader(kube, chosen, read_flags, home or published.HOME).read()
+        facts = await _Reader(kube, chosen, read_flags, home or HOME).read()
     found = checks.findings(facts)
     code = checks.exit_code(found)
     if as_json:
@@ -73,7 +79,8 @@ class _Reader:
 
     async def read(self) -> Facts:
         """Return the facts. Raises ApiError and connection errors where nobody answers."""
-        deployments = await self._apart("deployments", self._deployments())
+        now = await self._known("now", "get /version", self._kube.clock(), None)
+        deployments = await self._working(await self._apart("deployments", self._deployments()))
         if why := self._unread.get("deployments"):
             self._unread.setdefault("elsewhere", why)
         operator = min((d for d in deployments if d.of_muster), key=self._order, default=None)
@@ -81,7 +88,8 @@ class _Reader:
             self._settings, self._home = self._settings_of(operator), operator.namespace
             self._account = Account(operator.namespace, operator.account)
         reading: dict[str, Awaitable[Any]] = {
-            "lease": self._lease(),
+            "stuck": self._stuck(),
+            "lease": self._lease(operator.labels if operator else {}),
             "crds": self._crds(),
             "missing": self._missing(),
             "served": self._served(),
@@ -93,7 +101,7 @@ class _Reader:
         parts = itertools.starmap(self._apart, reading.items())
         found = dict(zip(reading, await asyncio.gather(*parts), strict=True))
         return Facts(
-            now=await published.now(self._kube),
+            now=time.time() if now is None else now,
             settings=self._settings,
             operator=operator,
             deployments=deployments,
@@ -102,6 +110,29 @@ class _Reader:
             unread=self._unread,
             **found,
         )
+
+    async def _working(self, found: Sequence[Deployment]) -> tuple[Deployment, ...]:
+        """Return the programs without those that claim to be an operator, and may not act.
+
+        Whoever has a namespace can give a Deployment there any label and image.
+        """
+        suspects = [each for each in found if each.claims and each.namespace != self._home]
+        idle = await asyncio.gather(*map(self._idle, suspects))
+        strangers = {str(each) for each, is_idle in zip(suspects, idle, strict=True) if is_idle}
+        left = [each for each in found if str(each) not in strangers]
+        # The only one may be ours without its roles, which is to be told.
+        alone = not any(each.of_muster for each in left)
+        return (*left, *(d for d in found if alone and d.of_muster))
+
+    async def _idle(self, each: Deployment) -> bool:
+        """Say whether a program may neither write a job's status nor bind a pod."""
+        words = re.findall(r"(?m)^--?namespace[=\n](.*)$", "\n".join(each.arguments))
+        words = words or [each.environ.get("KUBEFLOW_NAMESPACE", "")]
+        named = [space for word in words for space in word.split(",")]
+        jobs = (f"{row.plural}.{names.GROUP}/status" for row in self._settings.frameworks)
+        acts = [*itertools.product(jobs, ("patch", "update")), ("pods/binding", "create")]
+        asked = [Access(what, space, verb) for space in named for what, verb in acts]
+        return len(await self._denied(asked, Account(each.namespace, each.account))) == len(asked)
 
     def _order(self, each: Deployment) -> tuple[bool, bool, bool, str]:
         return each.namespace != self._home, not each.replicas, each.schedules, str(each)
@@ -140,8 +171,10 @@ class _Reader:
                 self._unread[field] = f"ask again: {asked}: {error.message}"
         return otherwise
 
-    async def _list(self, field: str, resource: Resource, namespace: str = "") -> list[Json]:
-        reading = live.listed(self._kube, resource, namespace)
+    async def _list(
+        self, field: str, resource: Resource, namespace: str = "", **params: str
+    ) -> list[Json]:
+        reading = live.listed(self._kube, resource, namespace, **params)
         return await self._known(field, f"list {_called(resource, namespace)}", reading, [])
 
     async def _get(
@@ -160,10 +193,23 @@ class _Reader:
             found = await self._list("deployments", DEPLOYMENTS, self._home)
         return tuple(map(_deployment, found))
 
-    async def _lease(self) -> Lease | None:
+    async def _stuck(self) -> tuple[str, ...]:
+        about, ours = "why pods of the operator wait", _selector(checks.DEPLOYMENT)
+        pods = await self._list(about, PODS, self._home, labelSelector=ours)
+        return tuple(dict.fromkeys(why for pod in pods for why in _waits(pod)))
+
+    async def _lease(self, labels: Mapping[str, str]) -> Lease | None:
         space, name = self._settings.lock_namespace, self._settings.leader_election_id
         found = await self._get("lease", LEASES, name, space)
-        return None if found is None else Lease.of(found)
+        if found is None:
+            return None
+        # Later than the Lease: who holds it was there by then.
+        chosen = {"labelSelector": _selector(labels), "fieldSelector": "status.phase=Running"}
+        lease, about = Lease.of(found), "who holds Leases"
+        pods = await self._list(about, PODS, lease.namespace, **chosen)
+        if about in self._unread:
+            return lease
+        return replace(lease, runs=any(_is_of(lease.holder, pod) for pod in pods))
 
     async def _crds(self) -> Mapping[str, str]:
         async def state(crd: Json) -> tuple[str, str]:
@@ -236,7 +282,23 @@ class _Reader:
         if found is None:
             return None
         hooks = map(mapping, sequence(found.get("webhooks")))
-        return Webhook(*_validity(mapping(hook.get("clientConfig")) for hook in hooks))
+        clients = [mapping(hook.get("clientConfig")) for hook in hooks]
+        of = [client["service"] for client in clients if "service" in client]
+        services = dict.fromkeys((each["namespace"], each["name"]) for each in of)
+        slices = [
+            each
+            for space, name in services
+            for each in await self._list(
+                "slices", SLICES, space, labelSelector=f"kubernetes.io/service-name={name}"
+            )
+        ]
+        known = services and "slices" not in self._unread
+        ready = sum(map(_ready, slices)) if known else None
+        return Webhook(tuple(map("/".join, services)), ready, *_validity(clients))
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def _called(resource: Resource, namespace: str = "") -> str:
@@ -260,6 +322,28 @@ def _deployment(document: Json) -> Deployment:
         account=text(pod.get("serviceAccountName")) or "default",
         environ={text(each.get("name")): text(each.get("value")) for each in variables},
     )
+
+
+def _waits(pod: Json) -> Iterator[str]:
+    """Yield why a pod does not start."""
+    status = mapping(pod.get("status"))
+    containers = map(mapping, sequence(status.get("containerStatuses")))
+    states = [mapping(mapping(each.get("state")).get("waiting")) for each in containers]
+    conditions = map(mapping, sequence(status.get("conditions")))
+    unplaced = {"type": "PodScheduled", "status": "False"}
+    states += (each for each in conditions if each.items() >= unplaced.items())
+    for each in filter(None, states):
+        told = f"{text(each.get('reason'))}: {text(each.get('message'))}".removesuffix(": ")
+        yield checks.shortened(" ".join(told.split()))
+
+
+def _is_of(holder: str, pod: Json) -> bool:
+    """Say whether a pod may have taken a Lease: all begin with the host's name, then `_`."""
+    host, spec = holder.partition("_")[0].lower(), mapping(pod.get("spec"))
+    name = text(spec.get("hostname")) or pod["metadata"]["name"][:LONGEST_HOST].rstrip("-.")
+    if spec.get("hostNetwork"):
+        name = text(spec.get("nodeName"))
+    return host == name or host.startswith(f"{name}.")
 
 
 def differs(there: Json, wanted: Json) -> str:
@@ -287,3 +371,8 @@ def _validity(clients: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
                    default=(0.0, 0.0))  # fmt: skip
     except ValueError:
         return 0.0, 0.0
+
+
+def _ready(piece: Json) -> int:
+    ends = map(mapping, sequence(piece.get("endpoints")))
+    return sum(mapping(end.get("conditions")).get("ready") is not False for end in ends)

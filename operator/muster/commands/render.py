@@ -17,13 +17,14 @@ import yaml
 from muster import frameworks
 from muster.api import crds, edge, manifest, names, schema
 from muster.api.edge import mapping, text
-from muster.api.model import Job, Json, ObjectView, Problem
+from muster.api.model import Job, Json, ObjectView, Problem, Replica
 from muster.commands import output
 from muster.commands.arguments import ArgumentError
 from muster.controller import reconcile
 from muster.controller.model import Context, Create, Observed
+from muster.controller.scope import scope_of
 from muster.frameworks import DEFAULT_SITE, Site, load, of
-from muster.frameworks.base import Framework
+from muster.frameworks.base import Framework, framework_container, with_port
 from muster.gang import GangBackend, GangFacts
 from muster.settings import Settings
 from muster.store import parse
@@ -110,7 +111,7 @@ def objects(
     context: Context,
     site: Site = DEFAULT_SITE,
 ) -> list[Json]:
-    """Return the job, then all that it creates, in the order of creation.
+    """Return the job with its defaults, then all that it creates, in the order of creation.
 
     The document must have no problems. A suspended job is shown as if it were resumed, and one
     of another controller creates nothing.
@@ -128,8 +129,7 @@ def objects(
         if fresh.keys() <= made.keys():
             break
         made |= fresh
-    metadata = {key: value for key, value in document["metadata"].items() if key != "uid"}
-    return [{**document, "metadata": metadata}, *made.values()]
+    return [_defaulted(framework, document, job, backend, context), *made.values()]
 
 
 def documents(file: str) -> Iterator[Json]:
@@ -228,3 +228,44 @@ def _children(kind: str, kinds: Mapping[str, Sequence[Json]]) -> tuple[ObjectVie
 
 def _key(document: Json) -> tuple[str, str]:
     return document["kind"], document["metadata"]["name"]
+
+
+def _defaulted(
+    framework: Framework, document: Json, job: Job, backend: GangBackend, context: Context
+) -> Json:
+    """Return the document with every default that the operator goes by."""
+    scope = scope_of(Observed(job=job, now=0.0), framework, backend, context)
+    policy, written = job.run_policy, mapping(document["spec"].get("runPolicy"))
+    # Backends without queues have none, and that of Volcano may be named by an annotation.
+    group = backend.group(job, scope.facts) or {"spec": {}}
+    scheduling = {
+        "minAvailable": scope.minimum,
+        **{key: value for key, value in group["spec"].items() if key == "queue"},
+        **mapping(written.get("schedulingPolicy")),
+    }
+    named = {key: value for key, value in job.options.items() if value is not None}
+    run_policy = {
+        "cleanPodPolicy": str(policy.clean_pod_policy),
+        "suspend": False,
+        **mapping(written),
+        **({"schedulingPolicy": scheduling} if backend.apis else {}),
+    }
+    spec = {**document["spec"], **named, "runPolicy": run_policy}
+    roles = {role.type: _role(framework, role) for role in job.replicas}
+    meta = {key: value for key, value in document["metadata"].items() if key != "uid"}
+    return {**document, "metadata": meta, "spec": {**spec, framework.spec_field: roles}}
+
+
+def _role(framework: Framework, role: Replica) -> Json:
+    template = role.template
+    listening = framework_container(framework, template)
+    containers = [
+        with_port(framework, container) if container is listening else container
+        for container in template["spec"]["containers"]
+    ]
+    spec = {**template["spec"], "containers": containers}
+    return {
+        "replicas": role.replicas,
+        "restartPolicy": str(role.restart_policy),
+        "template": {**template, "spec": spec},
+    }

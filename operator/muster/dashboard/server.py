@@ -12,12 +12,13 @@ import gzip
 import hashlib
 import itertools
 import logging
+import math
 import operator
 import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from importlib import resources as packaged
@@ -28,6 +29,7 @@ from pydantic_core import from_json, to_json
 
 from muster import frameworks
 from muster.allocator import view
+from muster.allocator.past import Past, seen_by
 from muster.allocator.view import Seen, View
 from muster.api import kueue
 from muster.api.edge import mapping
@@ -100,8 +102,12 @@ class Source:
     """What the last cycle saw; None: this process is no leader."""
     policy: Callable[[], Policy]
     store: Store
+    why: Callable[[str], Sequence[Json]] | None = None
+    """The decisions on a gang, by its key."""
     read: Callable[[str, str, Mapping[str, str]], Awaitable[str]] | None = None
     """(authorization, path, parameters) -> text, read by the rights of the viewer."""
+    past: Past = field(default_factory=Past)
+    """Who held which device, cycle by cycle."""
     live: bool = True
     """False for a snapshot file."""
     words: str = ""
@@ -194,6 +200,8 @@ class Dashboard:
             web.get("/api/view", self._view),
             web.get("/api/events", self._events),
             web.get("/api/gang", self._detail),
+            web.get("/api/why", self._why),
+            web.get("/api/past", self._ended),
             web.get("/api/log", self._log),
             web.get("/api/happened", self._happened),
             web.get("/api/workload", self._workload),
@@ -207,6 +215,7 @@ class Dashboard:
                 "version": f"{self._began}-{group.number}",
                 "words": self._source.words,
                 "live": self._source.live,
+                "keepsDecisions": self._source.why is not None,
                 "reads": self._source.read is not None,
             }
             body = await asyncio.to_thread(group.text, about)
@@ -298,9 +307,34 @@ class Dashboard:
             pods = list(store.children.own_pods(job).values())
         else:
             pods = [pod for pod, _ in store.foreign.members(key)] if key in store.foreign else []
-        nodes, visible = seen.snapshot.nodes if seen else None, group.visible
-        discreet = str if visible is None else view.discretion(self._whole, visible)
+        nodes, discreet = seen.snapshot.nodes if seen else None, self._discretion(group)
         return await self._told(lambda: view.detail(job, pods, gang, nodes, discreet))
+
+    async def _ended(self, request: web.Request) -> web.Response:
+        """Tell who held what before, from behind what he knows already on."""
+        group, known, past = await self._group(request), self._known(request), self._source.past
+
+        def told() -> Json:
+            rows = past.after(known)
+            number = rows[-1][0] if rows else max(known, 0)
+            shown = rows if group.visible is None else list(seen_by(rows, group.visible))
+            since = None if past.since == math.inf else past.since
+            return {"version": f"{self._began}-{number}", "since": since, "rows": shown}
+
+        return await self._told(told)
+
+    async def _why(self, request: web.Request) -> web.Response:
+        key = request.query.get("key", "")
+        group = await self._allowed(request, key)
+        if (why := self._source.why) is None:
+            raise web.HTTPNotFound(text="nobody has kept what was decided\n")
+        visible, discreet = group.visible, self._discretion(group)
+        if visible is None:
+            return await self._told(lambda: why(key))
+        return await self._told(lambda: view.decided(why(key), visible, discreet))
+
+    def _discretion(self, group: _Group) -> Callable[[str], str]:
+        return str if group.visible is None else view.discretion(self._whole, group.visible)
 
     async def _told(self, make: Callable[[], object]) -> web.Response:
         """Return what is made in a thread, one at a time: a gang may have thousands of pods."""
@@ -470,6 +504,26 @@ class Dashboard:
             self._ahead = started + max(AHEAD, AHEAD_SHARE * took)
             self._looking = None
 
+    async def remember(self, _app: web.Application) -> AsyncIterator[None]:
+        """Record who held what, also without viewers, as long as the page is served."""
+        noting = asyncio.create_task(self._note())
+        yield
+        noting.cancel()
+        await asyncio.gather(noting, return_exceptions=True)
+
+    async def _note(self) -> None:
+        past, failed = self._source.past, False
+        while True:
+            await asyncio.sleep(PAUSE)
+            try:
+                await asyncio.to_thread(past.catch_up)
+            except Exception:
+                # Anew, so that it knows what it says that it knows. That is told once.
+                past.forget()
+                if not failed:
+                    log.exception("nobody knows who held what before")
+                failed = True
+
     def _forget(self) -> None:
         """Forget all views after IDLE seconds without a request."""
         left = self._looked + IDLE - time.monotonic()
@@ -525,4 +579,4 @@ async def serve(address: str, dashboard: Dashboard) -> serving.Server:
     """Serve the page, over TLS beyond this machine. Raises OSError for an address in use."""
     local = address.rpartition(":")[0] in LOOPBACK
     tls = None if local else await asyncio.to_thread(serving.own_context, "muster-dashboard")
-    return await serving.start(address, dashboard.routes(), tls)
+    return await serving.start(address, dashboard.routes(), tls, beside=dashboard.remember)

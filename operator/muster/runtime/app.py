@@ -222,9 +222,11 @@ class Operator:
             lambda: loop.seen,
             self.policy.get,
             self.store,
+            loop.decision_log.entries,
             # Where nobody is asked who he is, nobody's rights are known.
             read=kube.text_for if kube else None,
         )
+        loop.onlooker = source.past.saw
         return Dashboard(source, kube)
 
     async def _permitted(self) -> bool:

@@ -32,6 +32,11 @@ class Hall:
         self.looked += 1
         return self.seen
 
+    def goes_on(self, seen):
+        """Have a cycle see this."""
+        self.seen = seen
+        self.source.past.saw(seen.snapshot)
+
     def brings(self, name="mine", **labels):
         """Show a job, with a pod."""
         document = tfjob(name=name)

@@ -7,7 +7,8 @@ does not take of a document is lost, and named with its path. Nothing here reads
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,21 +16,40 @@ from muster.api import names
 from muster.api.edge import mapping, text
 from muster.api.model import Json
 from muster.commands.convert import kubeflow, trainer, volcano
-from muster.commands.convert.fields import ALWAYS_LOST, Fields, Loss
+from muster.commands.convert.fields import Fields, Loss
 from muster.commands.convert.job import rules_of
 from muster.frameworks import FRAMEWORKS
 
 _BY_SSH: Final = rules_of("MPIJob")
+_TFJOB: Final = FRAMEWORKS["TFJob"]
+_PYTORCH: Final = FRAMEWORKS["PyTorchJob"]
+
+
+_V1ALPHA1: Final = f"{names.GROUP}/v1alpha1"
+_LISTED_TF: Final = kubeflow.listed(_TFJOB, ("tfReplicaType",), "tfPort", cleanPodPolicy="Running")
 VOLCANO: Final = ("batch.volcano.sh/v1alpha1", "Job")
 TRAINJOB: Final = (trainer.API, "TrainJob")
 SOURCES: Final[Mapping[tuple[str, str], Callable[[Fields], Json | None]]] = {
     **{(row.api_version, kind): kubeflow.mapped(row) for kind, row in FRAMEWORKS.items()},
     **{
         (f"{names.GROUP}/{version}", row.kind): kubeflow.mapped(row, version)
-        for row in (FRAMEWORKS["TFJob"], FRAMEWORKS["PyTorchJob"])
+        for row in (_TFJOB, _PYTORCH)
         for version in ("v1beta2", "v1beta1", "v1alpha2")
     },
+    (_V1ALPHA1, "TFJob"): _LISTED_TF,
+    ("tensorflow.org/v1alpha1", "TfJob"): _LISTED_TF,
+    (_V1ALPHA1, "PyTorchJob"): kubeflow.listed(
+        _PYTORCH, ("replicaType", "pytorchReplicaType"), "masterPort"
+    ),
+    **{
+        (f"xgboostjob.kubeflow.org/{version}", "XGBoostJob"): kubeflow.mapped(
+            FRAMEWORKS["XGBoostJob"], was="xgboostjob"
+        )
+        for version in ("v1", "v1alpha1")
+    },
     (_BY_SSH.api_version, "MPIJob"): kubeflow.mapped(_BY_SSH),
+    (f"{names.GROUP}/v1alpha2", "MPIJob"): kubeflow.launcher_and_workers,
+    (_V1ALPHA1, "MPIJob"): kubeflow.one_template,
     VOLCANO: volcano.read,
 }
 """(apiVersion, kind) -> how it is read; a TrainJob is read with its runtime beside it."""
@@ -52,10 +72,11 @@ def convert(documents: Iterable[Json], *, to_trainjob: bool = False) -> Conversi
     loss that says so.
     """
     given = tuple(documents)
+    called = dict(zip(map(id, given), _called(given), strict=True))
     runtimes = [each for each in given if _is_runtime(each)]
     used, made, losses, count = list[Json](), list[Json](), list[Loss](), 0
     for document in given:
-        name = _named(document)
+        name = called[id(document)]
         key = (text(document.get("apiVersion")), text(document.get("kind")))
         fields, found = _opened(document), None
         if key == TRAINJOB and not to_trainjob:
@@ -65,10 +86,10 @@ def convert(documents: Iterable[Json], *, to_trainjob: bool = False) -> Conversi
             losses += fields.lost(name, trainer.REASONS)
             if beside is not None and runtime is not None:
                 used.append(runtime)
-                losses += beside.lost(_named(runtime), trainer.REASONS)
+                losses += beside.lost(called[id(runtime)], trainer.REASONS)
         elif key in SOURCES:
             found = SOURCES[key](fields)
-            losses += fields.lost(name, volcano.REASONS if key == VOLCANO else ALWAYS_LOST)
+            losses += fields.lost(name, volcano.REASONS if key == VOLCANO else kubeflow.REASONS)
         elif _unknown(key):
             losses.append(_loss_of(document, name))
         else:
@@ -84,11 +105,23 @@ def convert(documents: Iterable[Json], *, to_trainjob: bool = False) -> Conversi
             made.append(found)
     if not to_trainjob:
         losses += [
-            Loss(_named(each), "spec", "no TrainJob here refers to it")
+            Loss(called[id(each)], "spec", "no TrainJob here refers to it")
             for each in runtimes
             if each not in used
         ]
     return Conversion(tuple(made), tuple(dict.fromkeys(losses)), count)
+
+
+def _called(documents: Sequence[Json]) -> list[str]:
+    """Name the documents by kind and name, and by their places where that does not tell them."""
+    named = [_named(each) for each in documents]
+    often = Counter(named)
+    return [
+        name
+        if often[name] == 1 and not name.endswith(" ")
+        else f"{name.strip()} (document {place})"
+        for place, name in enumerate(named, start=1)
+    ]
 
 
 def _opened(document: Json) -> Fields:

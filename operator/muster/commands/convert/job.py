@@ -18,6 +18,7 @@ SERVERS: Final = (
     "clusterName",
 )  # fmt: skip
 """Fields of an object's metadata that only the API server writes."""
+NO_SUCH_ROLE: Final = "no such role"
 
 
 def rules_of(kind: str) -> Framework:

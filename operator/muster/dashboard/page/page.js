@@ -6,9 +6,10 @@
 const byId = (id) => document.getElementById(id);
 const state = {
   view: { head: {}, nodes: {}, gangs: {}, queues: {}, jobs: {} },
-  version: "", live: true, skew: 0, namespaces: null,
+  version: "", live: true, skew: 0, keepsDecisions: false, namespaces: null,
   find: "", focus: "", span: 3600, by: "jobs", open: "", tab: "now",
 };
+const past = { version: "", rows: [], since: null, due: 0 }; // who held what before, as far as it has been asked for
 const colours = new Map(); // job -> its number, in the order in which they were seen
 const tiles = new Map(); // node -> its element
 const drawn = new Map(); // node -> what was drawn of it
@@ -400,6 +401,7 @@ function drawTimeline() {
   const [rows, words] = (state.by === "nodes" ? nodeRows : jobRows)({ all, place, at, from, to });
   swap(byId("timeline"), el("div", { class: "tools" }, by, spans, key), rows.length ? el("div", { class: "card" }, axis(from, to, place, at), el("ul", {}, rows)) : el("p", { class: "none" }, "Nothing was there in this time."),
     words ? el("p", { class: "none" }, words) : "");
+  if (state.by === "nodes") recall().catch(() => {});
 }
 function jobRows({ all, place, at, from, to }) {
   const shown = all.filter((life) => (life.ended || Infinity) > from && (!state.find || life.key.toLowerCase().includes(state.find)));
@@ -408,10 +410,26 @@ function jobRows({ all, place, at, from, to }) {
   return [shown.slice(-most).map((life) => row(life, place, at, from, to)), shown.length > most ? `the youngest ${most} of ${shown.length}` : ""];
 }
 
-// Who holds which device, and who is promised it after that.
+// Who held which device: what has ended is asked for, a little later than it is seen to be held no more.
 
+async function recall() {
+  if (Date.now() < past.due) return;
+  past.due = Date.now() + 3000;
+  // What has just ended is told later than that it is held no more, when nothing else may happen.
+  setTimeout(() => { if (state.tab === "timeline" && state.by === "nodes") recall().catch(() => {}); }, 3100);
+  const told = await (await load(`api/past?from=${encodeURIComponent(past.version)}`)).json();
+  const same = told.version.split("-")[0] === past.version.split("-")[0], oldest = now() - 21600;
+  if (same && !told.rows.length && told.since === past.since) return;
+  Object.assign(past, { version: told.version, since: told.since, rows: [...(same ? past.rows.filter((row) => row[7] > oldest) : []), ...told.rows] });
+  if (state.tab === "timeline" && state.by === "nodes") drawTimeline();
+}
 function nodeRows({ place, at, from, to }) {
   const { nodes, gangs } = state.view, found = new Map();
+  for (const [, name, key, , ranges, each, since, until] of past.rows) {
+    if (until <= from) continue;
+    if (!found.has(name)) found.set(name, []);
+    found.get(name).push({ key, amount: each * indices(ranges), since, to: until });
+  }
   for (const [key, gang] of Object.entries(gangs)) {
     if (!isWaiting(gang) || !gang.eta) continue;
     const since = Math.max(gang.eta, at);
@@ -428,11 +446,12 @@ function nodeRows({ place, at, from, to }) {
     for (const part of node ? parts(node) : []) {
       const ends = (gangs[part.key] || {}).ends;
       // Since when the pods of others are there nobody has said.
-      spans.push({ ...part, since: part.since || at - (to - from) / 150, to: at, ends });
+      spans.push({ ...part, since: part.since || at - (to - from) / 150, to: at, ends, held: true });
     }
     return nodeRow(name, node ? node.size : Math.max(...spans.map((span) => span.amount)), spans, { place, at, from, to });
   });
-  return [rows, names.length > most ? `${most} of ${names.length} nodes: find the others by name.` : ""];
+  const words = [past.since ? `Who held what before is known since ${clock(past.since)}.` : "Who held what before is not known here.", names.length > most ? `${most} of ${names.length} nodes: find the others by name.` : ""];
+  return [rows, words.filter(Boolean).join(" ")];
 }
 function nodeRow(name, size, spans, { place, at, from, to }) {
   // Which devices a pod has nobody knows: it is drawn on the first that are free then.
@@ -440,11 +459,12 @@ function nodeRow(name, size, spans, { place, at, from, to }) {
   const bar = ({ kind = "", key = "", style = {} }, title, a, b, top, high) => {
     if (b > a && b > from && a < to) bars.push(el("i", { class: kind, title, onclick: () => go(key), style: { left: `${place(a)}%`, width: `${Math.max(place(b) - place(a), 0.1)}%`, top: `${top / slots * 100}%`, height: `${high / slots * 100}%`, ...style } }));
   };
+  if ((past.since || at) > from) bar({ kind: "unknown" }, "not known", from, past.since || at, 0, slots);
   spans.sort((a, b) => a.since - b.since || (a.key < b.key ? -1 : 1));
   for (const span of spans) {
     const who = span.key ? short(span.key) : span.kind === "others" ? "other pods" : "another namespace";
-    const when = span.coming ? ` from about ${clock(span.since)}` : span.key ? ` since ${clock(span.since)}${span.ends ? `, ${until(span.ends)}` : ""}` : "";
-    told.push(`${number(span.amount)} ${who}${when}`);
+    const when = span.coming ? `from about ${clock(span.since)}` : span.held ? `since ${clock(span.since)}${span.ends ? `, ${until(span.ends)}` : ""}` : `from ${clock(span.since)} to ${clock(span.to)}`;
+    told.push(`${number(span.amount)} ${who}${span.held && !span.key ? "" : ` ${when}`}`);
     const free = busy.map((till, slot) => [till > span.since + 3 ? till : -Infinity, slot]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
     const mine = free.slice(0, Math.max(1, Math.round(span.amount / (size || 1) * slots))).map(([, slot]) => slot).sort((a, b) => a - b);
     const look = { key: span.key, kind: span.coming ? "plan" : "", style: { background: span.key ? colour(span.key) : `var(--${span.kind || "away"})` } };
@@ -452,7 +472,7 @@ function nodeRow(name, size, spans, { place, at, from, to }) {
       bar(look, told[told.length - 1], span.since, span.to, top, high);
       if (span.ends) bar({ ...look, kind: "plan" }, told[told.length - 1], at, Math.max(span.ends, at), top, high);
     }
-    for (const slot of mine) busy[slot] = span.coming ? span.to : span.ends || Infinity;
+    for (const slot of mine) busy[slot] = span.held ? span.ends || Infinity : span.to;
   }
   return el("li", { class: "row" }, el("div", { class: "who mono" }, name),
     el("div", { class: "lane devices", role: "img", "aria-label": `${name}: ${told.slice(-12).join("; ") || "nobody in this time"}`, style: { "--slots": `${slots}` } }, bars, el("u", { style: { left: `${place(at)}%` } })));
@@ -494,10 +514,10 @@ function row(life, place, at, from, to) {
 // One job.
 
 const go = (key) => { if (key && !key.startsWith("~")) location.hash = `/job/${encodeURIComponent(key)}`; };
-let detail = null, happened = null, workload = null, log = null, asked = 0;
+let detail = null, decided = null, happened = null, workload = null, log = null, asked = 0;
 async function openSheet(key) {
   const sheet = byId("sheet");
-  if (state.open !== key) { detail = happened = workload = log = null; state.open = key; }
+  if (state.open !== key) { detail = decided = happened = workload = log = null; state.open = key; }
   drawSheet();
   if (!sheet.open) sheet.showModal();
   await ask(key);
@@ -506,10 +526,11 @@ async function ask(key) {
   const turn = ++asked;
   try {
     const found = await (await load(`api/gang?key=${encodeURIComponent(key)}`)).json();
+    const log = state.keepsDecisions ? await (await load(`api/why?key=${encodeURIComponent(key)}`)).json() : null;
     const events = state.reads && key in state.view.jobs ? await eventsOf(`key=${encodeURIComponent(key)}`) : null;
     const work = state.reads && (state.view.jobs[key] || {}).dispatched ? await workloadOf(key) : null;
     if (turn !== asked || state.open !== key) return;
-    [detail, happened, workload] = [found, events, work];
+    [detail, decided, happened, workload] = [found, log, events, work];
     drawSheet();
   } catch (error) { if (error.status !== 404) throw error; }
 }
@@ -529,7 +550,7 @@ function drawSheet() {
       pair("Starts with", facts.least ? `${facts.least} pods together, ${facts.ready} ready` : ""), pair("Created", came ? clock(came, true) : ""), pair("Began", began ? clock(began, true) : ""), pair("Ended", past.ended ? clock(past.ended, true) : ""),
       pair("Expected", facts.ends ? until(facts.ends) : isWaiting(facts) ? start(facts).filter(Boolean).join(", ") : ""), pair("Kept for it", Object.keys(facts.room || {}).sort(byName.compare).join(", ")), pair("Priority", facts.priority)),
     heading("In the way", (facts.behind || []).map((other) => person(other, ""))), heading("What would help", (facts.helps || []).map((text) => el("li", {}, text))),
-    ...placement(key), ...pods(), ...logged(), ...conditions(), ...workloads(), ...events("Events", happened),
+    ...placement(key), ...pods(), ...logged(), ...conditions(), ...workloads(), ...events("Events", happened), ...decisions(),
   ];
   const top = sheet.scrollTop;
   swap(sheet, ...body.flat().filter(Boolean));
@@ -605,6 +626,10 @@ function workloads() {
   const told = workload.wrong || (workload.name ? `${workload.name}, ${workload.place}` : "Kueue has not created its Workload.");
   return [el("h3", {}, "Workload"), el("p", { class: "card sentence" }, told), workload.checks && workload.checks.length ? el("ul", {}, workload.checks.map((text) => el("li", {}, text))) : "", ...conditionTable("Conditions of the Workload", workload.conditions || [])];
 }
+function decisions() {
+  const rows = (decided || []).slice(-20).reverse().map((each) => [clock(Date.parse(each.at) / 1000, true), each.verdict.state, each.verdict.summary || each.verdict.message || each.verdict.reason || (each.placements ? `${each.placements.length} pods placed` : "")]);
+  return table("What was decided", ["At", "State", "Why"], rows);
+}
 
 // What comes in.
 
@@ -624,7 +649,7 @@ function pulse(word, kind) {
 }
 async function begin() {
   const answer = await load("api/view"), whole = await answer.json(), date = Date.parse(answer.headers.get("Date"));
-  Object.assign(state, { view: whole.view, version: whole.version, reads: whole.reads, namespaces: whole.namespaces, live: whole.live });
+  Object.assign(state, { view: whole.view, version: whole.version, keepsDecisions: whole.keepsDecisions, reads: whole.reads, namespaces: whole.namespaces, live: whole.live });
   if (date) state.skew = Math.abs(date - Date.now()) > 2000 ? (date - Date.now()) / 1000 : 0;
   const words = [whole.words, whole.namespaces ? `You see the jobs of ${whole.namespaces.join(", ") || "no namespace that has any"}; what others hold and where they wait is shown without names.` : ""].filter(Boolean).join(" ");
   byId("words").textContent = words;
