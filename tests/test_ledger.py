@@ -17,7 +17,7 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6404,
-    "api": 3187,
+    "api": 3024,
     "cluster": 6476,
     "commands": 5518,
     "controller": 4349,
@@ -30,8 +30,8 @@ LEDGER = {
     "runtime": 2283,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69909,
-    "tools": 3535,
+    "tests": 69911,
+    "tools": 3704,
 }
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import reasondocs
 import yaml
 
 import crdgen
 import crdmodels
-from muster.api.reasons import Reason
 from muster.frameworks import FRAMEWORKS
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ STATUS = """
 ## The status of all jobs
 """
 REASONS = """<!-- SPDX-License-Identifier: Apache-2.0 -->
-<!-- Written by `make crds` from operator/muster/api/reasons.py. -->
+<!-- Written by `make crds` from tools/site/reasondocs.py. -->
 # Why a gang waits
 
 A gang that waits, or runs without all of its pods, has one of these reasons. For a job it is in
@@ -163,10 +163,9 @@ def table(found: Iterable[tuple[str, str, str]]) -> Iterator[str]:
 def reasons() -> str:
     """Return the page of reasons."""
     rows = (
-        f"| `{each}` | {each.meaning} | {each.shown} "
-        f"| {'alone' if each.ever_possible else 'by a change'} | {each.remedy} |"
-        for each in Reason
-        if each
+        f"| `{reason}` | {row.meaning} | {row.shown} "
+        f"| {'alone' if reason.ever_possible else 'by a change'} | {row.remedy} |"
+        for reason, row in reasondocs.ROWS.items()
     )
     return "\n".join((REASONS, *rows)) + "\n"
 

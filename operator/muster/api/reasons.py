@@ -8,7 +8,7 @@ unchanged, so they stand here alone, in a module that knows nothing else of Kube
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, Self
+from typing import Final
 
 
 class GangPhase(StrEnum):
@@ -34,210 +34,47 @@ class QueuePhase(StrEnum):
     """Nor is anything of it evicted."""
 
 
-ALL: Final = "jobs and PodGroups"
-"""Objects in whose status a reason shows."""
-JOBS: Final = "jobs"
-OTHERS: Final = "jobs of other gang schedulers"
-
-
 class Reason(StrEnum):
-    """Why a gang is not whole: `status.gang.reason`, its meaning, its remedy, where it shows.
+    """Why a gang is not whole: `status.gang.reason`. docs/reasons.md has the meanings.
 
     Another scheduler may give a reason of its own, which is then published as it is.
-    docs/reasons.md is generated from this table.
     """
-
-    _value_: str
-    meaning: str
-    remedy: str
-    shown: str
-
-    def __new__(cls, value: str, meaning: str = "", remedy: str = "", shown: str = ALL) -> Self:
-        """Return the reason with its documentation."""
-        made = str.__new__(cls, value)
-        made._value_ = value
-        made.meaning, made.remedy, made.shown = meaning, remedy, shown
-        return made
 
     NONE = ""
     """Nothing is in the way."""
-    NOT_ENOUGH_RESOURCES = (
-        "NotEnoughResources",
-        "The free resources, or what is left of a ResourceQuota, are too small for the gang.",
-        "Wait for the jobs in `status.gang.blockedBy`, add nodes, or request less.",
-    )
-    NOT_ENOUGH_TASKS = (
-        "NotEnoughTasks",
-        "Fewer pods exist or may be created than must start or run together.",
-        "Wait for the missing pods. If `minAvailable` exceeds the number of replicas, lower it.",
-    )
-    WAITING_FOR_RESERVATION = (
-        "WaitingForReservation",
-        "The gang would fit, but it would delay a gang that has a reservation.",
-        "Wait, or set `muster.kubeflow.org/estimated-seconds` so that the gang can backfill.",
-    )
-    QUEUE_OVERUSED = (
-        "QueueOverused",
-        "The queue of the gang, or a queue above it, has reached its share or its limit.",
-        "Wait for other jobs of the queue, or raise `capability`, `weight` or `borrowingLimit`.",
-    )
-    DEFERRED = (
-        "Deferred",
-        "The search for nodes or victims was cut off in two or more scheduling cycles in a row.",
-        "Wait: each later cycle searches further. Pod affinity and topology cost most.",
-    )
-    PREEMPTED = (
-        "Preempted",
-        "The pods of the gang were evicted for another gang, which the message names.",
-        "Wait. The gang starts again when it fits. A higher priority protects it.",
-    )
-    SCHEDULING_GATED = (
-        "SchedulingGated",
-        "Pods of the gang have scheduling gates.",
-        "Wait for the controller that set the gates, or remove them.",
-    )
-    WAITING_FOR_VOLUME = (
-        "WaitingForVolume",
-        "A PersistentVolumeClaim or StorageClass of the pods is missing, unbound or unreadable.",
-        "Create what the message names, or wait until the volume is bound.",
-    )
-    FRAGMENTED = (
-        "Fragmented",
-        "The free resources are large enough in total, but no set of nodes holds the gang.",
-        "Wait, request smaller pods, relax the topology, or enable `defragment` in the policy.",
-    )
-    NO_MATCHING_NODE = (
-        "NoMatchingNode",
-        "No node matches the node selector, affinity and tolerations of a pod.",
-        "Correct the labels that the message names, or label or add nodes.",
-    )
-    NO_NODE_LARGE_ENOUGH = (
-        "NoNodeLargeEnough",
-        "No matching node could hold one of the pods, even without other pods.",
-        "Request less for each pod, or add larger nodes.",
-    )
-    DEVICES_ALLOCATED_BY_DRA = (
-        "DevicesAllocatedByDRA",
-        "A DeviceClass offers the extended resource, and Muster allocates no devices of DRA.",
-        "Use `--gang-scheduler-name=kubernetes` from Kubernetes 1.36 on, else `none`.",
-    )
-    EXCEEDS_CLUSTER = (
-        "ExceedsCluster",
-        "The gang does not fit in the cluster or topology domain, even without other pods.",
-        "Lower the number of replicas or `minAvailable`, or add nodes.",
-    )
-    EXCEEDS_QUEUE_CAPABILITY = (
-        "ExceedsQueueCapability",
-        "The gang requests more than its queue may ever use.",
-        "Use another queue, or raise the `capability` or `borrowingLimit` of the queue.",
-    )
-    EXCEEDS_RESOURCE_QUOTA = (
-        "ExceedsResourceQuota",
-        "A ResourceQuota or LimitRange of the namespace does not allow the pods of the gang.",
-        "Request less, name the resources that the quota requires, or change the quota.",
-    )
-    QUEUE_NOT_FOUND = (
-        "QueueNotFound",
-        "The queue that the gang names does not exist.",
-        "Create the Queue, or name another one.",
-    )
-    QUEUE_NOT_OPEN = (
-        "QueueNotOpen",
-        "The queue of the gang, or a queue above it, is closed or draining.",
-        "Open it with `muster queue resume`, or use another queue.",
-    )
-    QUEUE_NOT_ALLOWED = (
-        "QueueNotAllowed",
-        "The queue does not admit the namespace or the priority class of the gang.",
-        "Use another queue, or change its `namespaceSelector` or `priorityClasses`.",
-    )
-    NOT_ADMITTED = (
-        "NotAdmitted",
-        "Volcano has not admitted the gang.",
-        "Read the message, and check that Volcano's scheduler runs.",
-        OTHERS,
-    )
-    PRIORITY_CLASS_NOT_FOUND = (
-        "PriorityClassNotFound",
-        "The PriorityClass that the job names does not exist.",
-        "Create the PriorityClass, or correct `priorityClass`.",
-        "events of jobs",
-    )
-    RUNTIME_CLASS_NOT_FOUND = (
-        "RuntimeClassNotFound",
-        "The RuntimeClass that a pod template names does not exist.",
-        "Create the RuntimeClass, or correct `runtimeClassName`.",
-        JOBS,
-    )
-    FOREIGN_SCHEDULER = (
-        "ForeignScheduler",
-        "The pod templates name another scheduler, which places the pods one by one.",
-        "Remove `schedulerName` from the pod templates.",
-        JOBS,
-    )
-    UNSUPPORTED_CONSTRAINT = (
-        "UnsupportedConstraint",
-        "The pods use a constraint that the scheduler or its policy does not support.",
-        "Remove the constraint that the message names, or use another gang scheduler.",
-    )
-    GANG_SCHEDULER_MISSING = (
-        "GangSchedulerMissing",
-        "The API of the gang scheduler is not served.",
-        "Install the gang scheduler, or select another one with `--gang-scheduler-name`.",
-        JOBS,
-    )
-    GROUP_MISSING = (
-        "GroupMissing",
-        "The PodGroup that the pods name does not exist or is being deleted.",
-        "Create the PodGroup. Muster creates the PodGroups of jobs: check its log.",
-        f"{OTHERS}, events of pods",
-    )
-    GANG_NOT_ENFORCED = (
-        "GangNotEnforced",
-        "The scheduler that is used does not place the pods of a gang together.",
-        "Enable gang scheduling in that scheduler as the message describes.",
-        OTHERS,
-    )
-    CREATION_REFUSED = (
-        "CreationRefused",
-        "The API server rejected a pod or another object of the job.",
-        "Correct what the message names: an admission policy, a permission or the job.",
-        JOBS,
-    )
-    UNSCHEDULABLE = (
-        "Unschedulable",
-        "The other gang scheduler reports that it cannot place the pods.",
-        "Read the message, which is from that scheduler.",
-        OTHERS,
-    )
-    BLOCKED = (
-        "Blocked",
-        "An object or a permission that is not part of the job stops the job.",
-        "Fix what the message names. The job continues automatically.",
-        JOBS,
-    )
-    INVALID = (
-        "Invalid",
-        "The job or PodGroup requests something that does not exist or is invalid.",
-        "Correct the field or annotation that the message names.",
-    )
-    UNREADABLE = (
-        "Unreadable",
-        "The gang, or an object that it needs, cannot be parsed.",
-        "Correct the object that the message names.",
-    )
-    NODE_UNREACHABLE = (
-        "NodeUnreachable",
-        "Pods of the gang are on unreachable nodes and may still be running.",
-        "Repair the node, delete its Node, or set the taint that the message names.",
-        JOBS,
-    )
-    NAMES_IN_USE = (
-        "NamesInUse",
-        "Pods that are being deleted still have names that the gang needs to start.",
-        "Wait until they are deleted. If a pod hangs, check its finalizers and its node.",
-        JOBS,
-    )
+    NOT_ENOUGH_RESOURCES = "NotEnoughResources"
+    NOT_ENOUGH_TASKS = "NotEnoughTasks"
+    WAITING_FOR_RESERVATION = "WaitingForReservation"
+    QUEUE_OVERUSED = "QueueOverused"
+    DEFERRED = "Deferred"
+    PREEMPTED = "Preempted"
+    SCHEDULING_GATED = "SchedulingGated"
+    WAITING_FOR_VOLUME = "WaitingForVolume"
+    FRAGMENTED = "Fragmented"
+    NO_MATCHING_NODE = "NoMatchingNode"
+    NO_NODE_LARGE_ENOUGH = "NoNodeLargeEnough"
+    DEVICES_ALLOCATED_BY_DRA = "DevicesAllocatedByDRA"
+    EXCEEDS_CLUSTER = "ExceedsCluster"
+    EXCEEDS_QUEUE_CAPABILITY = "ExceedsQueueCapability"
+    EXCEEDS_RESOURCE_QUOTA = "ExceedsResourceQuota"
+    QUEUE_NOT_FOUND = "QueueNotFound"
+    QUEUE_NOT_OPEN = "QueueNotOpen"
+    QUEUE_NOT_ALLOWED = "QueueNotAllowed"
+    NOT_ADMITTED = "NotAdmitted"
+    PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
+    RUNTIME_CLASS_NOT_FOUND = "RuntimeClassNotFound"
+    FOREIGN_SCHEDULER = "ForeignScheduler"
+    UNSUPPORTED_CONSTRAINT = "UnsupportedConstraint"
+    GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
+    GROUP_MISSING = "GroupMissing"
+    GANG_NOT_ENFORCED = "GangNotEnforced"
+    CREATION_REFUSED = "CreationRefused"
+    UNSCHEDULABLE = "Unschedulable"
+    BLOCKED = "Blocked"
+    INVALID = "Invalid"
+    UNREADABLE = "Unreadable"
+    NODE_UNREACHABLE = "NodeUnreachable"
+    NAMES_IN_USE = "NamesInUse"
 
     @property
     def ever_possible(self) -> bool:
