@@ -17,12 +17,12 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6404,
-    "api": 3024,
+    "api": 2995,
     "cluster": 6476,
     "commands": 5518,
     "controller": 4349,
     "dashboard": 588,
-    "frameworks": 3016,
+    "frameworks": 2892,
     "gang": 1566,
     "kube": 3652,
     "local": 3297,
@@ -30,8 +30,8 @@ LEDGER = {
     "runtime": 2283,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69911,
-    "tools": 3704,
+    "tests": 69912,
+    "tools": 3869,
 }
 
 

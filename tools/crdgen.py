@@ -24,8 +24,9 @@ from kubernetes.client import models
 from pydantic import BaseModel
 
 from crdmodels import KUBERNETES, SPECS, PodGroupSpec, PodGroupStatus, QueueSpec, QueueStatus
+from crdrules import CHANGES, RULES, Rule
 from muster.api import jobs, names, quantity, status
-from muster.api.jobs import Kind, Rule
+from muster.api.jobs import Kind
 from muster.api.manifest import Plain
 from muster.api.model import Json
 from muster.frameworks import FRAMEWORKS
@@ -242,7 +243,7 @@ def _job_root(kind: Kind, version: str) -> Json:
     root = {**_root(job_spec(kind, version), job_status()), "required": ["spec"]}
     if version != kind.versions[0] and version.startswith(kind.versions[0]):
         root = _undescribed(root)
-    kept = [_ratcheted(rule)[-1] for rule in kind.changes]
+    kept = [_ratcheted(rule)[-1] for rule in CHANGES.get(kind.name, ())]
     return {**root, **({"x-kubernetes-validations": kept} if kept else {})}
 
 
@@ -321,7 +322,7 @@ def job_spec(kind: Kind, version: str) -> Json:
     # Without any role, an edit would delete all pods of a running job.
     fields[kind.spec_field]["minProperties"] = 1
     fields[kind.spec_field]["x-kubernetes-validations"] = _replica_rules(kind)
-    for rule in kind.rules:
+    for rule in RULES.get(kind.name, ()):
         owner = fields[rule.at] if rule.at else spec
         owner.setdefault("x-kubernetes-validations", []).extend(_ratcheted(rule))
     for name, value in kind.defaults.get(version, {}).items():

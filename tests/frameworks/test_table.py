@@ -13,6 +13,7 @@ from pydantic import Field
 
 import crdgen
 import crdmodels
+import crdrules
 import muster
 from muster import flags, frameworks, gang
 from muster.api.jobs import Kind
@@ -52,7 +53,7 @@ def test_rules_and_roles_are_of_fields_and_roles_that_exist(row):
     """So that the API server takes the CRD, and scaling finds its role."""
     kind = row.api
     fields = {field.alias for field in crdmodels.SPECS[kind.name].model_fields.values()}
-    assert {rule.at for rule in kind.rules} <= {"", *fields}
+    assert {rule.at for rule in crdrules.RULES[kind.name]} <= {"", *fields}
     assert kind.scaled in ("", *kind.types)
     assert all(set(own.managers) <= set(kind.managers) for own in (row, *row.variants))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API server knows of a kind of jobs, beside the models in tools/crdmodels.py."""
+"""What the API server knows of a kind of jobs, beside the models and rules of tools/crdgen.py."""
 
 from __future__ import annotations
 
@@ -16,31 +16,6 @@ A document of 300 bytes that asks for more would occupy the operator for seconds
 MAX_JOB_BYTES_PER_NAMESPACE: Final = 64 * 2**20
 MAX_JOB_BYTES: Final = 512 * 2**20
 """Default maximum bytes of the documents of jobs that the operator keeps in memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A validation rule of one kind, in CEL."""
-
-    cel: str
-    """What must hold; `{0}` stands for the value, now or before the change."""
-    message: str
-    at: str = ""
-    """Field of the spec that it is about; empty: the spec as a whole."""
-    reason: str = "FieldValueInvalid"
-    creation: bool = False
-    """Only new objects are asked: what it is about may change without the author's doing."""
-
-
-def names_that_fit(spec_field: str, unless: str = "") -> Rule:
-    """Return the rule, for a job as a whole, that all its pods' names fit a DNS label."""
-    counted = f"{{0}}.spec.{spec_field}[t].replicas"
-    return Rule(
-        f"{unless}!has({{0}}.spec.{spec_field}) || {{0}}.spec.{spec_field}.all(t, "
-        f"!has({counted}) || {counted} < 2 || "
-        f"size({{0}}.metadata.name) + size(t) + size(string({counted} - 1)) < 62)",
-        "the name of the last pod must be no more than 63 characters; ask for fewer replicas",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +39,6 @@ class Kind:
         names.MANAGED_BY_MULTIKUEUE,
     )
     """Values that `runPolicy.managedBy` may have, in order."""
-    changes: tuple[Rule, ...] = ()
-    """Rules for a job as a whole that a change must not break, `kubectl scale` neither."""
-    rules: tuple[Rule, ...] = ()
-    """What only this kind demands."""
     scaled: str = ""
     """The replica type that `kubectl scale` scales; empty: it does not."""
     defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from muster.api import manifest, names, schema
 from muster.api.edge import mapping
-from muster.api.jobs import Kind, Rule
+from muster.api.jobs import Kind
 from muster.api.manifest import ManifestError
 from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
 from muster.api.resource import Resource
@@ -496,22 +496,6 @@ def has_pods(framework: Framework, replica: Replica | None) -> Iterator[Problem]
     if replica is not None and replica.replicas == 0:
         path = f"spec.{framework.spec_field}[{replica.type}].replicas"
         yield Problem(path, "Forbidden: must be at least 1")
-
-
-def at_least_one(type_: str, spec_field: str, *, unless: Iterable[str] = ()) -> Rule:
-    """Return the rule of the API server that a role has pods.
-
-    `unless`: roles that decide about the job instead if the spec has one of them.
-    """
-    others = ", ".join(f"'{other.lower()}'" for other in unless)
-    exempt = f"{{0}}.exists(t, t.lowerAscii() in [{others}]) || " if others else ""
-    return Rule(
-        f"{exempt}{{0}}.all(t, t.lowerAscii() != '{type_.lower()}' || !has({{0}}[t].replicas) "
-        "|| {0}[t].replicas > 0)",
-        f"{type_} must be at least 1; set replicas or leave {type_} out",
-        at=spec_field,
-        reason="FieldValueForbidden",
-    )
 
 
 def too_long(framework: Framework, job: Job, name: str, size: int) -> Iterator[Problem]:

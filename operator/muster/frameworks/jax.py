@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from muster.api import jobs
 from muster.api.jobs import Kind
 from muster.api.model import Job, Problem, Replica
 from muster.frameworks import base, master_worker
@@ -33,8 +32,6 @@ JAX: Final = base.Framework(
         short="jaxj",
         spec_field="jaxReplicaSpecs",
         types=(master_worker.WORKER,),
-        rules=(base.at_least_one(master_worker.WORKER, "jaxReplicaSpecs"),),
-        changes=(jobs.names_that_fit("jaxReplicaSpecs"),),
         scaled=master_worker.WORKER,
     ),
     operator=base.Operator("jaxjob-controller", metric="jax"),

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from muster.api import names
 from muster.api.edge import integer, mapping
-from muster.api.jobs import Rule
 from muster.api.model import Job, Json, Problem, Replica
 from muster.frameworks import base
 from muster.frameworks.base import End, Framework, Outcome, Progress, variable
@@ -16,11 +15,6 @@ from muster.frameworks.base import End, Framework, Outcome, Progress, variable
 MASTER: Final = "Master"
 WORKER: Final = "Worker"
 UNBUFFERED: Final = variable("PYTHONUNBUFFERED", 1)
-MIN_UP_TO_MAX: Final = Rule(
-    "!has({0}.minReplicas) || !has({0}.maxReplicas) || {0}.minReplicas <= {0}.maxReplicas",
-    "minReplicas must not be larger than maxReplicas",
-    at="elasticPolicy",
-)
 
 
 def first_of(job: Job, type_: str) -> str:

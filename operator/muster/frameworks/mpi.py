@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from muster.api import jobs, names
+from muster.api import names
 from muster.api.edge import integer, mapping, sequence, text
-from muster.api.jobs import Kind, Rule
+from muster.api.jobs import Kind
 from muster.api.model import Job, Json, PodView, Replica
 
 LAUNCHER: Final = "Launcher"
@@ -32,47 +32,6 @@ NO_GPU: Final = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
 """Variables that, empty, keep the devices of a node from a launcher that only waits."""
 EVICTED: Final = "MPIJobEvicted"
 
-_IS_V1: Final = (
-    "!has(self.status) || !has(self.status.mpiVersion) || self.status.mpiVersion != 'v2beta1' || "
-)
-"""The start of a rule that says nothing of v1, nor before the first look: nothing runs then.
-
-It goes by the new status alone, as to write it changes nothing of what the rule is about."""
-_NEW_V1: Final = "!has({0}.mpiVersion) || {0}.mpiVersion != 'v2beta1' || "
-"""The start of a rule for new jobs that says nothing of v1."""
-_OF_V2BETA1: Final = (
-    Rule(
-        f"{_NEW_V1}!has({{0}}.mpiReplicaSpecs) || {{0}}.mpiReplicaSpecs.all(t, "
-        "t.lowerAscii() != 'worker' || "
-        "(has({0}.mpiReplicaSpecs[t].replicas) && {0}.mpiReplicaSpecs[t].replicas > 0))",
-        "Worker must be at least 1; set replicas or leave Worker out",
-        reason="FieldValueForbidden",
-        creation=True,
-    ),
-    Rule(
-        f"{_NEW_V1}!has({{0}}.mpiReplicaSpecs) || {{0}}.mpiReplicaSpecs.all(t, "
-        "!has({0}.mpiReplicaSpecs[t].restartPolicy) "
-        "|| {0}.mpiReplicaSpecs[t].restartPolicy in ['Never', 'OnFailure'])",
-        "restartPolicy must be Never or OnFailure",
-        creation=True,
-    ),
-    Rule(
-        f"{_NEW_V1}!has({{0}}.runPolicy) || !has({{0}}.runPolicy.managedBy) "
-        "|| {0}.runPolicy.managedBy != 'kubeflow.org/training-operator'",
-        "runPolicy.managedBy must be kubeflow.org/mpi-operator or kueue.x-k8s.io/multikueue",
-        creation=True,
-    ),
-    Rule(
-        "(has({0}.mpiVersion) && {0}.mpiVersion == 'v2beta1') || !has({0}.runPolicy) "
-        "|| !has({0}.runPolicy.managedBy) "
-        "|| {0}.runPolicy.managedBy != 'kubeflow.org/mpi-operator'",
-        "runPolicy.managedBy must be kubeflow.org/training-operator or kueue.x-k8s.io/multikueue",
-        creation=True,
-    ),
-)
-"""A job that came as v1 gets the defaults of v2beta1 when a client patches it there, and stays
-what it was: these hold for new jobs, and for the others the operator looks at what it is."""
-
 KIND: Final = Kind(
     name="MPIJob",
     plural="mpijobs",
@@ -85,25 +44,6 @@ KIND: Final = Kind(
         names.MANAGED_BY_MPI_OPERATOR,
         names.MANAGED_BY_TRAINING_OPERATOR,
         names.MANAGED_BY_MULTIKUEUE,
-    ),
-    rules=(
-        Rule(
-            "{0}.exists(t, t.lowerAscii() == 'launcher')",
-            "Launcher must be present; it starts the program on the workers",
-            at="mpiReplicaSpecs",
-            reason="FieldValueRequired",
-        ),
-        *_OF_V2BETA1,
-    ),
-    changes=(
-        jobs.names_that_fit("mpiReplicaSpecs", _IS_V1),
-        Rule(
-            f"{_IS_V1}!has({{0}}.spec.mpiReplicaSpecs) || {{0}}.spec.mpiReplicaSpecs.all(t, "
-            "t.lowerAscii() != 'worker' || !has({0}.spec.mpiReplicaSpecs[t].replicas) || "
-            "{0}.spec.mpiReplicaSpecs[t].replicas > 0)",
-            "Worker must be at least 1; set replicas or leave Worker out",
-            reason="FieldValueForbidden",
-        ),
     ),
     scaled=WORKER,
     defaults={

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from muster.api import jobs, names
+from muster.api import names
 from muster.api.jobs import Kind
 from muster.api.model import Job, Json, Notice, Problem, Replica
 from muster.frameworks import base, master_worker
@@ -62,12 +62,6 @@ PADDLE: Final = base.Framework(
         short="pdj",
         spec_field="paddleReplicaSpecs",
         types=(MASTER, WORKER),
-        rules=(
-            master_worker.MIN_UP_TO_MAX,
-            base.at_least_one(MASTER, "paddleReplicaSpecs"),
-            base.at_least_one(WORKER, "paddleReplicaSpecs", unless=(MASTER,)),
-        ),
-        changes=(jobs.names_that_fit("paddleReplicaSpecs"),),
         scaled=WORKER,
     ),
     operator=base.Operator("paddlejob-controller", metric="paddle"),

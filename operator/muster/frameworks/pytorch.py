@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from muster.api import jobs, names, schema
+from muster.api import names, schema
 from muster.api.edge import integer, mapping, sequence, text
-from muster.api.jobs import Kind, Rule
+from muster.api.jobs import Kind
 from muster.api.model import Job, Json, Notice, Problem, Replica
 from muster.frameworks import base, master_worker
 from muster.frameworks.base import Waiting
@@ -171,28 +171,6 @@ def _notices(job: Job) -> Iterator[Notice]:
         yield Notice("Warning", names.Event.DEPRECATED_FIELD, message)
 
 
-_RULES: Final = (
-    base.at_least_one(WORKER, "pytorchReplicaSpecs"),
-    Rule(
-        "{0} in ['auto', 'cpu', 'gpu'] || {0}.matches('^[0-9]+$')",
-        "write auto, cpu, gpu or a number in quotes",
-        at="nprocPerNode",
-    ),
-    master_worker.MIN_UP_TO_MAX,
-    Rule(
-        "!has({0}.elasticPolicy) || !has({0}.pytorchReplicaSpecs) "
-        "|| {0}.pytorchReplicaSpecs.exists(t, t.lowerAscii() == 'worker')",
-        "an elastic policy needs Worker in pytorchReplicaSpecs",
-        reason="FieldValueRequired",
-    ),
-    Rule(
-        "!has({0}.nprocPerNode) || !has({0}.elasticPolicy) "
-        "|| !has({0}.elasticPolicy.nProcPerNode)",
-        "elasticPolicy.nProcPerNode must not be used with nprocPerNode; write nprocPerNode alone",
-        reason="FieldValueForbidden",
-    ),
-)
-
 PYTORCH: Final = base.Framework(
     api=Kind(
         name="PyTorchJob",
@@ -201,8 +179,6 @@ PYTORCH: Final = base.Framework(
         spec_field="pytorchReplicaSpecs",
         types=(MASTER, WORKER),
         single=(MASTER,),
-        rules=_RULES,
-        changes=(jobs.names_that_fit("pytorchReplicaSpecs"),),
         scaled=WORKER,
     ),
     operator=base.Operator("pytorchjob-controller", metric="pytorch"),

@@ -184,7 +184,6 @@ TENSORFLOW: Final = base.Framework(
         types=("Chief", "Master", "PS", "Worker", "Evaluator"),
         versions=("v1", *_OLD_VERSIONS),
         single=_MASTERS,
-        rules=(base.at_least_one("Worker", "tfReplicaSpecs", unless=_MASTERS),),
         defaults={version: {"cleanPodPolicy": "Running"} for version in _OLD_VERSIONS},
         old_policy=(
             "cleanPodPolicy",

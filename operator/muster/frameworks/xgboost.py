@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from muster.api import names
-from muster.api.jobs import Kind, Rule
+from muster.api.jobs import Kind
 from muster.api.model import SHARED_ABOVE, Job, Json, Problem, Replica
 from muster.frameworks import base, master_worker
 from muster.frameworks.master_worker import MASTER, WORKER
@@ -85,14 +85,6 @@ XGBOOST: Final = base.Framework(
         spec_field="xgbReplicaSpecs",
         types=(MASTER, WORKER),
         single=(MASTER,),
-        rules=(
-            Rule(
-                "{0}.exists(t, t.lowerAscii() == 'master')",
-                "Master must be present; it coordinates the workers",
-                at="xgbReplicaSpecs",
-                reason="FieldValueRequired",
-            ),
-        ),
     ),
     operator=base.Operator("xgboostjob-controller", metric="xgboost"),
     roles=base.Roles(restart_policy="Never", is_master=master_worker.master_only),
