@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6404,
-    "api": 2995,
-    "cluster": 6476,
+    "allocator": 6385,
+    "api": 2993,
+    "cluster": 6311,
     "commands": 5518,
     "controller": 4349,
     "dashboard": 588,
@@ -30,8 +30,8 @@ LEDGER = {
     "runtime": 2283,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69912,
-    "tools": 3869,
+    "tests": 69734,
+    "tools": 3864,
 }
 
 

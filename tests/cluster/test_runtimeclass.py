@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a RuntimeClass adds to pods, and which the API server refuses, as its admission has it."""
-
-import pytest
+"""What a RuntimeClass adds to pods, as its admission has it."""
 
 from muster.cluster import gangs
 from muster.cluster.pods import Toleration
@@ -17,13 +15,11 @@ def runtime(*, overhead=None, selector=None, tolerations=(), name="kata"):
     return parse({"metadata": {"name": name}, "handler": "h", "scheduling": scheduling, **fixed})
 
 
-def admission(*views, known=True):
+def admission(*views):
     """Return what counts where there are these."""
     book = QuotaBook()
     for view in views:
         book.runtime_changed(None, view)
-    if known:
-        book.know_runtimes()
     return book.admission("team")
 
 
@@ -81,45 +77,11 @@ def test_pods_that_have_its_labels_already_are_as_the_others():
     assert tasks.selector == {"runtime": "kata"}
 
 
-@pytest.mark.parametrize(
-    ("written", "views", "known", "reason", "text"),
-    [
-        (template(), [], True, "RuntimeClassNotFound", "which worker names, does not exist"),
-        (template(), [], False, "", ""),
-        (make_template(), [], True, "", ""),
-        (template(), [runtime()], True, "", ""),
-        (
-            template(nodeSelector={"runtime": "runc"}),
-            [runtime(selector={"runtime": "kata"})],
-            True,
-            "NoMatchingNode",
-            'worker asks for nodes with runtime=runc, RuntimeClass "kata" for runtime=kata',
-        ),
-        (
-            template(nodeSelector={"runtime": "kata"}),
-            [runtime(selector={"runtime": "kata"})],
-            True,
-            "",
-            "",
-        ),
-    ],
-)
-def test_pods_that_the_api_server_would_refuse(written, views, known, reason, text):
-    """A class that is not there, or that contradicts the template; not where nobody may look."""
-    rules = admission(*views, known=known)
-    found = rules.obstacle("worker", written, rules.admitted(written))
-    assert (found.reason if found else "") == reason
-    assert text in (found.sentence if found else "")
-
-
 def test_a_class_that_changes_is_looked_at_again():
-    """As is one that comes or goes, and that all are known."""
+    """As is one that comes or goes."""
     book, seen = QuotaBook(), []
     before, after = runtime(), runtime(overhead={"cpu": "1"})
     for old, new in ((None, before), (before, before), (before, after), (after, None)):
         book.runtime_changed(old, new)
         seen.append((book.version, len(book.runtimes)))
     assert seen == [(1, 1), (1, 1), (2, 1), (3, 0)]
-    book.know_runtimes()
-    book.know_runtimes()
-    assert book.version == 4

@@ -231,41 +231,16 @@ def test_pod_with_1500_terms_is_reported_once(story):
 
 
 NONE = "not a quantity"
-BARS = {
-    "ResourceQuota": (
-        {"spec": {"hard": {"cpu": NONE}}}, 'resource quota "odd" cannot be read: "not a quantity"'
-    ),
-    "LimitRange": (
-        {"spec": {"limits": [{"type": "Pod", "max": {"cpu": NONE}}]}},
-        'limit range "odd" cannot be read: "not a quantity"',
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", BARS)
-def test_what_bounds_a_namespace_and_cannot_be_read(story, kind):
-    """No pod is created there, and everywhere else they are."""
-    fields, sentence = BARS[kind]
-    story.put(unreadable(kind, "odd", **fields))
-    story.job("odd", "odd")
-    decision = story.cycle()[ODD]
-    assert decision.verdict.reason == "Unreadable"
-    assert sentence in decision.verdict.message
-    assert len(story.victim().placements) == 2
-    assert story.store.unreadable() == {kind: 1}
-
-
 VOLUME = {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}
-BOUND = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
 
 
-@pytest.mark.parametrize("which", ["claim", "selector", "volume", "class"])
-def test_storage_that_cannot_be_read_is_waited_for(story, which):
+@pytest.mark.parametrize("which", ["claim", "selector"])
+def test_claim_that_cannot_be_read_is_waited_for(story, which):
     """By those that use it, with its name."""
     if which == "claim":
         story.put(claim(NONE))
         sentence = 'claim "c" cannot be read: "not a quantity"'
-    elif which == "selector":
+    else:
         made = claim("1Gi")
         asked = [{"key": f"k{number}", "operator": "Exists"} for number in range(2000)]
         made["spec"]["selector"] = {"matchExpressions": asked}
@@ -273,21 +248,6 @@ def test_storage_that_cannot_be_read_is_waited_for(story, which):
         sentence = (
             'claim "c" cannot be read: spec.selector: Too many: 2000: must have at most 1024'
         )
-    elif which == "volume":
-        made = claim("1Gi")
-        made["metadata"] |= BOUND
-        made["spec"]["volumeName"] = "v"
-        story.put(made)
-        spec = {"capacity": {"storage": NONE}}
-        story.put({"kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": spec})
-        sentence = 'volume "v" cannot be read: "not a quantity"'
-    else:
-        made = claim("1Gi")
-        made["spec"]["storageClassName"] = "s"
-        story.put(made)
-        broken = {"allowedTopologies": [{"matchLabelExpressions": [{"values": ["a"]}]}]}
-        story.put({"kind": "StorageClass", "metadata": {"name": "s"}, **broken})
-        sentence = "storage class \"s\" cannot be read: KeyError: 'key'"
     story.job("odd", "odd", template={"spec": {"volumes": [VOLUME]}})
     decision = story.cycle()[ODD]
     assert (decision.verdict.reason, decision.placements) == ("WaitingForVolume", ())
@@ -316,34 +276,6 @@ def test_a_pod_that_cannot_be_read_fills_its_node(story):
     assert story.store.children.pod("odd", "odd").tolerates.unreachable == math.inf
     story.put(pod | {"status": {"phase": "Succeeded"}})
     assert {p.node for p in story.cycle()[VICTIM].placements} == {"n1", "n2"}
-
-
-def test_a_limit_of_volumes_that_cannot_be_read(story):
-    """The node takes no pod with volumes, and any other."""
-    story.put({"kind": "CSINode", "metadata": {"name": "n2"}, "spec": {"drivers": [{}]}})
-    made = claim("1Gi")
-    made["metadata"] |= BOUND
-    made["spec"]["volumeName"] = "v"
-    story.put(made)
-    story.put({"kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {}})
-    story.job("odd", "odd", template={"spec": {"volumes": [VOLUME]}})
-    decision = story.cycle()[ODD]
-    assert "node(s) whose CSINode could not be read" in decision.verdict.message
-    assert len(story.victim().placements) == 2
-
-
-def test_a_runtime_class_that_cannot_be_read(story):
-    """No pod is created with it; others are."""
-    odd = {"kind": "RuntimeClass", "metadata": {"name": "odd"}, "handler": "runc"}
-    story.store.collections["RuntimeClass"].reach("", 0)
-    story.put(odd | {"overhead": {"podFixed": {"cpu": NONE}}})
-    story.job("odd", "odd", template={"spec": {"runtimeClassName": "odd"}})
-    decision = story.cycle()[ODD]
-    assert (decision.verdict.reason, decision.placements) == ("Unreadable", ())
-    assert 'RuntimeClass "odd" cannot be read: ' in decision.verdict.message
-    assert len(story.victim().placements) == 2
-    story.put(odd)
-    assert "RuntimeClass" not in story.cycle()[ODD].verdict.message
 
 
 @pytest.mark.parametrize(("count", "key"), [(1, {}), (2000, {"key": "none-has-it"})])

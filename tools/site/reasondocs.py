@@ -80,8 +80,8 @@ ROWS: Final[Mapping[Reason, Row]] = {
         "Use another queue, or raise the `capability` or `borrowingLimit` of the queue.",
     ),
     Reason.EXCEEDS_RESOURCE_QUOTA: Row(
-        "A ResourceQuota or LimitRange of the namespace does not allow the pods of the gang.",
-        "Request less, name the resources that the quota requires, or change the quota.",
+        "A ResourceQuota of the namespace does not allow the pods of the gang.",
+        "Request less, or change the quota.",
     ),
     Reason.QUEUE_NOT_FOUND: Row(
         "The queue that the gang names does not exist.",
@@ -104,11 +104,6 @@ ROWS: Final[Mapping[Reason, Row]] = {
         "The PriorityClass that the job names does not exist.",
         "Create the PriorityClass, or correct `priorityClass`.",
         "events of jobs",
-    ),
-    Reason.RUNTIME_CLASS_NOT_FOUND: Row(
-        "The RuntimeClass that a pod template names does not exist.",
-        "Create the RuntimeClass, or correct `runtimeClassName`.",
-        JOBS,
     ),
     Reason.FOREIGN_SCHEDULER: Row(
         "The pod templates name another scheduler, which places the pods one by one.",

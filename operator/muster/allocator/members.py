@@ -113,10 +113,6 @@ class _Kind:
         if settings != self._settings:
             self._settings = settings
             self._epoch += 1
-        # Before the first list is in, a class that is not here need not be missing; and who may
-        # not read them at all is to leave that to the API server.
-        if self._store.collections[names.RUNTIME_CLASS].complete:
-            self._store.quotas.know_runtimes()
         self._stranded = frozenset(map(self.key_of, self._store.stranded()))
 
     def _lost(
@@ -212,7 +208,6 @@ class Template:
     answers: Mapping[str, Answer]
     """Role -> what a dry run has shown of its pods."""
     tasks: tuple[TaskSet, ...]
-    obstacle: Refusal | None
     wanted: AbstractSet[str]
     free: AbstractSet[str]
     late: AbstractSet[str]
@@ -436,20 +431,15 @@ class JobMembers(_Kind):
         admission = self._store.quotas.admission(job.namespace)
         admitted: dict[str, Json] = {}
         charges: dict[str, Mapping[str, int]] = {}
-        obstacle: Refusal | None = None
         free: list[Replica] = []
         templates = gangs.templates(job, rules.priorities, limited=admission.limits_containers)
         for replica in job.replicas:
             role, written = replica.role, templates[replica.type]
             answer = answers.get(role)
-            if answer is None or not answer.stored:
-                whole = admission.admitted(written)
-                obstacle = obstacle or admission.obstacle(role, written, whole)
-            else:
-                # The dry run has checked quotas and limits. Only those that cannot be read are
-                # still an obstacle.
+            if answer is not None and answer.stored:
                 whole = answer.applied(written)
-                obstacle = obstacle or admission.unreadable()
+            else:
+                whole = admission.admitted(written)
             admitted[replica.type], charges[role] = whole, admission.charge(whole)
             if tasks.gated(whole) or not gangs.ours(replica, rules):
                 free.append(replica)
@@ -459,7 +449,6 @@ class JobMembers(_Kind):
             of=of,
             answers=answers,
             tasks=gangs.task_sets(job, rules, admitted, charges),
-            obstacle=obstacle,
             service=service,
             wanted=job.pod_names(job.replicas),
             free=job.pod_names(free),
@@ -576,7 +565,6 @@ def job_facts(
         # Pods that remain from the run before a suspension do not admit members of the next run.
         youngest=_youngest(p for p in counted if not p.deleting or standing.was_admitted(job)),
         running_since=gangs.running_since(job),
-        obstacle=template.obstacle,
         coming={
             dimension: lacking * each for dimension, each in template.service.items() if lacking
         },

@@ -62,7 +62,6 @@ class Reason(StrEnum):
     QUEUE_NOT_ALLOWED = "QueueNotAllowed"
     NOT_ADMITTED = "NotAdmitted"
     PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
-    RUNTIME_CLASS_NOT_FOUND = "RuntimeClassNotFound"
     FOREIGN_SCHEDULER = "ForeignScheduler"
     UNSUPPORTED_CONSTRAINT = "UnsupportedConstraint"
     GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
@@ -149,7 +148,6 @@ HOPELESS: Final = LACKS_NODES.union(
         Reason.QUEUE_NOT_OPEN,
         Reason.QUEUE_NOT_ALLOWED,
         Reason.PRIORITY_CLASS_NOT_FOUND,
-        Reason.RUNTIME_CLASS_NOT_FOUND,
         Reason.FOREIGN_SCHEDULER,
         Reason.UNSUPPORTED_CONSTRAINT,
         Reason.INVALID,

@@ -2,6 +2,8 @@
 """The values that stand for stored objects that cannot be parsed: the worst that they may mean.
 
 No gang gets room, a volume or permission by such an object. A gang that waits for one names it.
+Kinds that the API server's validation makes readable have no such value: an object of theirs is
+left out.
 """
 
 from __future__ import annotations
@@ -16,16 +18,7 @@ from muster.cluster.nodes import NodeView
 from muster.cluster.pdb import Budget
 from muster.cluster.pods import PodUse, departure
 from muster.cluster.queues import QueueInput
-from muster.cluster.quota import LimitView, QuotaView
-from muster.cluster.runtimeclass import RuntimeView
-from muster.cluster.storage import (
-    AttachView,
-    CapacityView,
-    ClaimView,
-    ClassView,
-    DriverView,
-    VolumeView,
-)
+from muster.cluster.storage import ClaimView
 
 T = TypeVar("T")
 
@@ -64,29 +57,8 @@ claim = _worst(
     ClaimView, volume="", bound=False, lost=False, storage_class="", alone=True, node=""
 )
 """No pod can be placed with it."""
-volume = _worst(VolumeView, affinity=(), zones=())
-"""No claim gets it, and it is on no node."""
-storage_class = _worst(ClassView, waits=False, provisions=False, topologies=())
-"""Its claims get no volume."""
-attach = _worst(AttachView, most=(), unreadable=True)
-"""The node takes no further volume."""
-driver = _worst(DriverView, tracks=True)
-"""It makes volumes only where it reports storage."""
-quota = _worst(QuotaView, hard={}, used={})
-"""No pod is created under it."""
-limits = _worst(LimitView, items=())
-"""No pod is created under it."""
-runtime = _worst(RuntimeView)
-"""No pod is created with it."""
 budget = _worst(Budget, selector=(), allowed=0)
 """It is against evicting anything in its namespace."""
-
-
-def capacity(document: Json, _why: Unreadable) -> CapacityView:
-    """Return a capacity that is nowhere."""
-    metadata, of = document["metadata"], document.get("storageClassName")
-    key = metadata.get("namespace", ""), metadata["name"]
-    return CapacityView(key, of if isinstance(of, str) else "", (), 0)
 
 
 def queue(document: Json, why: Unreadable) -> QueueInput:

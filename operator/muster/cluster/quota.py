@@ -8,16 +8,15 @@ of its pods exists.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from muster.api import podtemplate, quantity
 from muster.api.model import Json
-from muster.api.reasons import Reason
 from muster.cluster import runtimeclass, tables
 from muster.cluster.runtimeclass import Runtimes, RuntimeView
 from muster.cluster.selectors import Expression, meets
-from muster.scheduler.model import Quota, Refusal
+from muster.scheduler.model import Quota
 
 POD: Final = 1000
 _COUNTS: Final = ("pods", "count/pods")
@@ -26,15 +25,6 @@ _CLAIMS: Final = ("persistentvolumeclaims", "count/persistentvolumeclaims")
 _OF_CLASS: Final = "storageclass.storage.k8s.io/"
 """Ends what stands before a resource of claims, after the name of their class and a dot."""
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", "hugepages-")
-_NAMED: Final = {
-    "cpu": ("requests", "cpu"),
-    "memory": ("requests", "memory"),
-    "requests.cpu": ("requests", "cpu"),
-    "requests.memory": ("requests", "memory"),
-    "limits.cpu": ("limits", "cpu"),
-    "limits.memory": ("limits", "memory"),
-}
-"""Resources that every container must name where a quota has them: where, and which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +45,11 @@ class QuotaView:
     hard: Mapping[str, int]
     used: Mapping[str, int]
     scopes: tuple[Scope, ...] = ()
-    unreadable: str = ""
-    """Why nothing else is known of it."""
 
     @property
     def terms(self) -> tuple[object, ...]:
         """What does not change by pods that come and go."""
-        return (self.name, sorted(self.hard), self.scopes, self.unreadable)
+        return (self.name, sorted(self.hard), self.scopes)
 
     def dimension(self, resource: str) -> str:
         """Return the key of one of its resources."""
@@ -82,8 +70,6 @@ class LimitView:
     namespace: str
     name: str
     items: tuple[Json, ...]
-    unreadable: str = ""
-    """Why nothing else is known of it."""
 
 
 V = TypeVar("V", QuotaView, LimitView)
@@ -95,7 +81,7 @@ class Admission:
 
     quotas: Sequence[QuotaView] = ()
     ranges: Sequence[LimitView] = ()
-    runtimes: Runtimes = None
+    runtimes: Runtimes = field(default_factory=dict)
 
     def admitted(self, template: Json) -> Json:
         """Return a template as its pods will be created.
@@ -150,34 +136,6 @@ class Admission:
             if resource in quota.hard
         }
 
-    def unreadable(self) -> Refusal | None:
-        """Return why no pod is created whatever it is like."""
-        named: list[tuple[str, QuotaView | LimitView]] = [
-            *(("resource quota", view) for view in self.quotas),
-            *(("limit range", view) for view in self.ranges),
-        ]
-        for what, view in named:
-            if view.unreadable:
-                text = f'{what} "{view.name}" cannot be read: {view.unreadable}'
-                return Refusal(Reason.UNREADABLE, text)
-        return None
-
-    def obstacle(self, role: str, written: Json, admitted: Json) -> Refusal | None:
-        """Return why the API server would take no pod of that template at all, or None."""
-        found = runtimeclass.obstacle(role, written, self.runtimes) or self.unreadable()
-        if found is not None:
-            return found
-        spec = admitted.get("spec") or {}
-        for quota in self._counting(spec):
-            for resource in quota.hard:
-                if resource in _NAMED and not _names(spec, *_NAMED[resource]):
-                    text = f"{role} does not name {resource}, which resource quota "
-                    text += f'"{quota.name}" asks of every container'
-                    return Refusal(Reason.EXCEEDS_RESOURCE_QUOTA, text)
-        items = ((view, item) for view in self.ranges for item in view.items)
-        text = next((text for view, item in items for text in _broken(spec, view, item)), "")
-        return Refusal(Reason.EXCEEDS_RESOURCE_QUOTA, f"{role} {text}") if text else None
-
     def _counting(self, spec: Json) -> Iterator[QuotaView]:
         for quota in self.quotas:
             # All scopes must hold, as for the API server's quota evaluator.
@@ -190,8 +148,6 @@ class QuotaBook:
 
     def __init__(self) -> None:
         self.runtimes: Mapping[str, RuntimeView] = {}
-        self.knows_runtimes = False
-        """Whether a runtime that is not here does not exist."""
         self._quotas: dict[str, dict[str, QuotaView]] = {}
         self._ranges: dict[str, dict[str, LimitView]] = {}
         self.version = 0
@@ -223,19 +179,13 @@ class QuotaBook:
         self.runtimes = kept if after is None else {**kept, after.name: after}
         self.version += before != after
 
-    def know_runtimes(self) -> None:
-        """Take in that all runtimes that there are have been shown."""
-        self.version += not self.knows_runtimes
-        self.knows_runtimes = True
-
     def counts_services(self, namespace: str) -> bool:
         """Return whether a quota of the namespace counts Services."""
         return bool(Admission(self.quotas(namespace)).service_charge())
 
     def admission(self, namespace: str) -> Admission:
         """Return what counts for new pods of a namespace."""
-        runtimes = self.runtimes if self.knows_runtimes else None
-        return Admission(self.quotas(namespace), self.ranges(namespace), runtimes)
+        return Admission(self.quotas(namespace), self.ranges(namespace), self.runtimes)
 
     def contents(self) -> tuple[list[QuotaView], list[LimitView]]:
         """Return all quotas and all limit ranges, by namespace and name."""
@@ -375,18 +325,6 @@ def counts_failed(dimension: str) -> bool:
     return dimension.endswith(("/count/pods", "/persistentvolumeclaims", "requests.storage"))
 
 
-def _names(spec: Json, part: str, resource: str) -> bool:
-    # A limit stands for the request that is left out.
-    parts = (part, "limits") if part == "requests" else (part,)
-    # Any resources of the whole pod stand for all of its containers, as for the API server.
-    lists = () if spec.get("resources") else podtemplate.LISTS
-    holders = (holder for key in lists for holder in spec.get(key) or ())
-    return all(
-        any(resource in ((holder.get("resources") or {}).get(p) or {}) for p in parts)
-        for holder in holders
-    )
-
-
 def _best_effort(spec: Json) -> bool:
     # The class of service depends on the containers alone, not on the overhead of the runtime.
     bare = {**spec, "overhead": None}
@@ -419,29 +357,3 @@ def _in_scope(scope: Scope, spec: Json) -> bool:
     known = _SCOPES.get(scope.name)
     # A scope that is unknown here counts nothing: the API server judges the pods that it matches.
     return known is not None and known(spec)
-
-
-def _broken(spec: Json, view: LimitView, item: Json) -> Iterator[str]:
-    whole = {"Container": "a container", "Pod": "a pod"}.get(item.get("type", ""))
-    if whole is None:
-        return
-    holders = [spec] if item["type"] == "Pod" else spec.get("containers") or ()
-    for holder in holders:
-        asked = _held(holder, item["type"], "requests")
-        allowed = _held(holder, item["type"], "limits")
-        for sign, bound, amounts in ((1, "max", allowed), (-1, "min", asked)):
-            for resource, text in (item.get(bound) or {}).items():
-                amount = amounts.get(resource)
-                if amount is not None and sign * amount > sign * quantity.units(resource, text):
-                    yield (
-                        f"has {quantity.format(resource, amount)} {resource}, the {bound} for "
-                        f'{whole} is {text} by limit range "{view.name}"'
-                    )
-
-
-def _held(holder: Json, kind: str, part: str) -> Mapping[str, int]:
-    if kind == "Pod":
-        return podtemplate.requests(holder if part == "requests" else _limits(holder))
-    resources = holder.get("resources") or {}
-    amounts = _amounts(resources.get(part))
-    return amounts or (_amounts(resources.get("limits")) if part == "requests" else {})

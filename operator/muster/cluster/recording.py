@@ -79,8 +79,7 @@ class Recording:
     quota_scopes: Mapping[str, tuple[Scope, ...]] = field(default_factory=dict)
     """Of the quotas that have any, by namespace/name."""
     ranges: tuple[LimitView, ...] = ()
-    runtimes: tuple[RuntimeView, ...] | None = None
-    """None: nobody knows which there are."""
+    runtimes: tuple[RuntimeView, ...] = ()
     device_resources: tuple[str, ...] = ()
     """Extended resources that DeviceClasses offer."""
     policy: Mapping[str, Any] = field(default_factory=dict)
@@ -114,10 +113,8 @@ class Recording:
             columns.quotas.quota_changed(None, of_quota)
         for limits in self.ranges:
             columns.quotas.limits_changed(None, limits)
-        for runtime in self.runtimes or ():
+        for runtime in self.runtimes:
             columns.quotas.runtime_changed(None, runtime)
-        if self.runtimes is not None:
-            columns.quotas.know_runtimes()
 
     def decide(self) -> tuple[Decision, ...]:
         """Return what is decided."""
@@ -164,7 +161,7 @@ def take(
         quotas=book.dimensions(),
         quota_scopes={f"{v.namespace}/{v.name}": v.scopes for v in views if v.scopes},
         ranges=tuple(ranges),
-        runtimes=tuple(book.runtimes.values()) if book.knows_runtimes else None,
+        runtimes=tuple(book.runtimes.values()),
         device_resources=tuple(sorted(columns.device_resources)),
         policy=chosen.source,
         moves=snapshot.moves,
@@ -191,7 +188,7 @@ def _in_order(recording: Recording) -> Recording:
         drivers=_by(recording.drivers, "name"),
         capacities=_by(recording.capacities, "key"),
         served=tuple(sorted(recording.served)),
-        runtimes=recording.runtimes and _by(recording.runtimes, "name"),
+        runtimes=_by(recording.runtimes, "name"),
     )
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from muster.api import quantity
 from muster.api.model import Json
-from muster.api.reasons import Reason
-from muster.scheduler.model import Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +19,10 @@ class RuntimeView:
     """What a pod takes beside its containers."""
     selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Json, ...] = ()
-    unreadable: str = ""
-    """Why nothing else is known of it."""
 
 
-Runtimes = Mapping[str, RuntimeView] | None
-"""By name; None: nobody here knows which there are."""
+Runtimes = Mapping[str, RuntimeView]
+"""By name."""
 
 
 def parse(document: Json) -> RuntimeView:
@@ -44,7 +40,7 @@ def parse(document: Json) -> RuntimeView:
 def applied(template: Json, runtimes: Runtimes) -> Json:
     """Return the template as its pods will be created, with what their RuntimeClass adds."""
     spec = template.get("spec") or {}
-    view = (runtimes or {}).get(spec.get("runtimeClassName") or "")
+    view = runtimes.get(spec.get("runtimeClassName") or "")
     if view is None:
         return template
     more: Json = {}
@@ -55,24 +51,3 @@ def applied(template: Json, runtimes: Runtimes) -> Json:
     if view.tolerations:
         more["tolerations"] = [*(spec.get("tolerations") or ()), *view.tolerations]
     return {**template, "spec": {**spec, **more}}
-
-
-def obstacle(role: str, written: Json, runtimes: Runtimes) -> Refusal | None:
-    """Return why the API server would take no pod of that template, as it is written, or None."""
-    spec = written.get("spec") or {}
-    name = spec.get("runtimeClassName") or ""
-    if runtimes is None or not name:
-        return None
-    view = runtimes.get(name)
-    if view is None:
-        text = f'RuntimeClass "{name}", which {role} names, does not exist'
-        return Refusal(Reason.RUNTIME_CLASS_NOT_FOUND, text)
-    if view.unreadable:
-        text = f'RuntimeClass "{name}" cannot be read: {view.unreadable}'
-        return Refusal(Reason.UNREADABLE, text)
-    asked = spec.get("nodeSelector") or {}
-    for label, value in view.selector.items():
-        if asked.get(label, value) != value:
-            text = f'{role} asks for nodes with {label}={asked[label]}, RuntimeClass "{name}" for'
-            return Refusal(Reason.NO_MATCHING_NODE, f"{text} {label}={value}")
-    return None

@@ -98,8 +98,6 @@ class VolumeView:
     handle: str = ""
     """How the driver knows it."""
     version: str = field(default="", compare=False)
-    unreadable: str = ""
-    """Why nothing is known of it."""
 
     def belongs_to(self, claim: ClaimView) -> bool:
         """Say whether it is kept for that claim."""
@@ -109,7 +107,7 @@ class VolumeView:
 
     def suits(self, claim: ClaimView) -> bool:
         """Say whether the claim may get it, wherever it is."""
-        if self.unreadable or self.deleting or self.storage_class != claim.storage_class:
+        if self.deleting or self.storage_class != claim.storage_class:
             return False
         if (self.block, self.attributes) != (claim.block, claim.attributes):
             return False
@@ -136,8 +134,6 @@ class ClassView:
     default: bool = False
     """Claims that name no class are of this one."""
     created: str = ""
-    unreadable: str = ""
-    """Why nothing is known of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +145,6 @@ class AttachView:
     """(driver, count)"""
     topology: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """(driver, labels): nodes with the same values of these reach the same volumes."""
-    unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

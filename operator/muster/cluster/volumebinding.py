@@ -61,15 +61,12 @@ class Limits:
 
     views: dict[str, AttachView] = field(default_factory=dict)
     """By node."""
-    unreadable: set[str] = field(default_factory=set)
-    """The nodes whose limits could not be read."""
     _said: _Said | None = None
     """By driver; None: to be read again."""
 
     def put(self, view: AttachView, *, there: bool) -> None:
         """Take in the limits of a node, or that they went."""
         _put(self.views, view.node, view, there=there)
-        (self.unreadable.add if there and view.unreadable else self.unreadable.discard)(view.node)
         self._said = None
 
     def _by_driver(self) -> _Said:
@@ -148,7 +145,6 @@ MAX_WAITING: Final = 16
 """Maximum number of a pod's claims that wait for their first consumer. The volumes that each of
 them may get are compared with all nodes."""
 ELSEWHERE: Final = "node(s) didn't match PersistentVolume's node affinity"
-UNKNOWN_LIMITS: Final = "node(s) whose CSINode could not be read"
 NO_SPACE: Final = "node(s) did not have enough free storage"
 OTHER_ZONE: Final = "node(s) had no available volume zone"
 IN_USE: Final = (
@@ -275,8 +271,6 @@ class Volumes:
             if own.storage_class is None:
                 sentence = f"{volume} names no storage class, and there is no default"
             return Refusal(Reason.WAITING_FOR_VOLUME, sentence)
-        if own.made and of is not None and of.unreadable:
-            return Refusal(Reason.WAITING_FOR_VOLUME, _unread(of))
         if not own.made or of is None:
             what = "that is there already"
         elif not of.waits:
@@ -588,13 +582,8 @@ class Volumes:
         """Return what the claim lacks of a volume, whichever node its pod goes to."""
         if claim.bound:
             volume = self.volumes.get(claim.volume)
-            if volume is None:
-                return f'volume "{claim.volume}" does not exist'
-            unread = f'volume "{volume.name}" cannot be read: {volume.unreadable}'
-            return unread if volume.unreadable else ""
+            return f'volume "{claim.volume}" does not exist' if volume is None else ""
         of = self.classes.get(claim.storage_class)
-        if of is not None and of.unreadable:
-            return _unread(of)
         if claim.volume or of is None or not of.waits:
             return f'claim "{claim.name}" is not bound yet'
         if self.unserved and not claim.node:
@@ -608,7 +597,6 @@ class Volumes:
         """
         claims = [self.claims[key] for key in shape.claims if key in self.claims]
         bound = [self.volumes[c.volume] for c in claims if c.bound and c.volume in self.volumes]
-        yield UNKNOWN_LIMITS, reach.named(self.limits.unreadable)
         # As kube-scheduler: all affinities, then the claims to be bound, then all zones.
         for affinity in {volume.affinity for volume in bound}:
             yield ELSEWHERE, ~reach.of(affinity)
@@ -635,10 +623,6 @@ def _put(table: dict[Any, Any], key: object, value: object, *, there: bool) -> N
 
 def _unserved(what: str, why: str) -> str:
     return f"{what} waits for its first consumer, and {why}"
-
-
-def _unread(of: ClassView) -> str:
-    return f'storage class "{of.name}" cannot be read: {of.unreadable}'
 
 
 def _name(key: Key) -> str:

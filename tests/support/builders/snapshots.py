@@ -40,7 +40,7 @@ def seen(
     queues=None,
     quotas=(),
     ranges=(),
-    runtimes=None,
+    runtimes=(),
     chosen=policy.DEFAULT,
 ):
     """Return what a cycle saw, and what it decided."""
@@ -49,10 +49,8 @@ def seen(
         columns.quotas.quota_changed(None, quota)
     for limits in ranges:
         columns.quotas.limits_changed(None, limits)
-    for runtime in runtimes or ():
+    for runtime in runtimes:
         columns.quotas.runtime_changed(None, runtime)
-    if runtimes is not None:
-        columns.quotas.know_runtimes()
     queues = [make_queue()] if queues is None else queues
     snapshot = columns.snapshot(gangs, queues, 1000.0, () if chosen.moves else None)
     made = recording.take(columns, gangs, queues, RULES, snapshot, chosen)
