@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6385,
     "api": 2993,
-    "cluster": 6311,
+    "cluster": 6277,
     "commands": 5518,
     "controller": 4349,
     "dashboard": 588,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2283,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69734,
+    "tests": 69731,
     "tools": 3864,
 }
 

@@ -8,10 +8,6 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
-from typing import Any, TypeVar
-
 from muster.api.model import Json, Unreadable
 from muster.cluster import queues
 from muster.cluster.nodes import NodeView
@@ -20,45 +16,44 @@ from muster.cluster.pods import PodUse, departure
 from muster.cluster.queues import QueueInput
 from muster.cluster.storage import ClaimView
 
-T = TypeVar("T")
+
+def node(document: Json, _why: Unreadable) -> NodeView:
+    """Return a node that offers nothing."""
+    metadata = document["metadata"]
+    return NodeView(
+        name=metadata["name"],
+        labels=metadata.get("labels") or {},
+        taints=(),
+        unschedulable=True,
+        ready=False,
+        pressure=(True, True, True),
+        allocatable=(),
+        unreadable=True,
+    )
 
 
-def _worst(view: Callable[..., T], **worst: Any) -> Callable[[Json, Unreadable], T]:
-    """Return the reader of objects of which only the metadata and the error are in the view."""
-    names = {field.name for field in fields(view)}  # type: ignore[arg-type]
-
-    def read(document: Json, why: Unreadable) -> T:
-        metadata = document["metadata"]
-        known = {
-            "namespace": metadata.get("namespace", ""),
-            "name": metadata["name"],
-            "node": metadata["name"],
-            "uid": metadata.get("uid", ""),
-            "labels": metadata.get("labels") or {},
-            "deleting": "deletionTimestamp" in metadata,
-            "unreadable": why.reason,
-        }
-        return view(**{name: known[name] for name in known.keys() & names} | worst)
-
-    return read
+def claim(document: Json, why: Unreadable) -> ClaimView:
+    """Return a claim with which no pod can be placed."""
+    metadata = document["metadata"]
+    return ClaimView(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        volume="",
+        bound=False,
+        lost=False,
+        deleting="deletionTimestamp" in metadata,
+        storage_class="",
+        alone=True,
+        node="",
+        uid=metadata["uid"],
+        unreadable=why.reason,
+    )
 
 
-node = _worst(
-    NodeView,
-    taints=(),
-    unschedulable=True,
-    ready=False,
-    pressure=(True, True, True),
-    allocatable=(),
-    unreadable=True,
-)
-"""It offers nothing."""
-claim = _worst(
-    ClaimView, volume="", bound=False, lost=False, storage_class="", alone=True, node=""
-)
-"""No pod can be placed with it."""
-budget = _worst(Budget, selector=(), allowed=0)
-"""It is against evicting anything in its namespace."""
+def budget(document: Json, _why: Unreadable) -> Budget:
+    """Return a budget that is against evicting anything in its namespace."""
+    metadata = document["metadata"]
+    return Budget(metadata["namespace"], metadata["name"], selector=(), allowed=0)
 
 
 def queue(document: Json, why: Unreadable) -> QueueInput:

@@ -155,7 +155,7 @@ def take(
         classes=tuple(volumes.classes.values()),
         limits=tuple(volumes.limits.views.values()),
         drivers=tuple(volumes.drivers.values()),
-        capacities=volumes.capacities,
+        capacities=tuple(it for of in volumes.capacities.values() for it in of.values()),
         served=tuple((*key, volume) for key, volume in volumes.chosen.items()),
         unserved=volumes.unserved,
         quotas=book.dimensions(),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -167,13 +167,6 @@ class CapacityView:
     most: int
     """In bytes."""
 
-    @property
-    def labels(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Keys and values of the labels that each of the nodes is known to have."""
-        required = (e for term in self.nodes or () for e in term.labels if e.operator == "In")
-        named = sorted((e.key, *e.values) for e in required if len(e.values) == 1)
-        return tuple(key for key, _ in named), tuple(value for _, value in named)
-
 
 def parse_claim(doc: Json) -> ClaimView:
     """Return what is needed of a claim."""
@@ -322,25 +315,22 @@ class Reach:
         self._known: dict[Terms, BoolArray] = {}
         self._zones: dict[tuple[str, tuple[str, ...]], BoolArray] = {}
         self._places: dict[str, dict[str, list[int]]] = {}
-        self._measured: dict[str, tuple[int, IntArray]] = {}
 
     def of(self, terms: Terms) -> BoolArray:
         """Return (N,) where one of the terms holds; everywhere without terms."""
         if terms not in self._known:
             marks = np.full(len(self._nodes), terms is None)
-            for term in terms or ():
-                for i in self._candidates(term):
-                    marks[i] |= holds(term, self._nodes[i])
+            marks[[*self._where(terms or ())]] = True
             self._known[terms] = marks
         return self._known[terms]
 
-    def measured(self, key: str, version: int, measure: Callable[[NodeView], int]) -> IntArray:
-        """Return (N,) an amount of each node, measured once for each version of a key."""
-        known = self._measured.get(key)
-        if known is None or known[0] != version:
-            amounts = np.array([measure(node) for node in self._nodes], np.int64)
-            known = self._measured[key] = version, amounts
-        return known[1]
+    def largest(self, amounts: Iterable[tuple[Terms, int]]) -> IntArray:
+        """Return (N,) the largest of the amounts whose terms hold there, else 0."""
+        found = np.zeros(len(self._nodes), np.int64)
+        for terms, amount in amounts:
+            where = slice(None) if terms is None else [*self._where(terms)]
+            found[where] = np.maximum(found[where], amount)
+        return found
 
     def named(self, names: Collection[str]) -> BoolArray:
         """Return (N,) the nodes with these names."""
@@ -364,6 +354,11 @@ class Reach:
         values = [tuple(node.labels.get(label) for label in labels) for node in self._nodes]
         numbers = {value: i for i, value in enumerate(dict.fromkeys(values))}
         return np.array([numbers[value] for value in values], np.int64)
+
+    def _where(self, terms: Iterable[Term]) -> Iterator[int]:
+        """Yield where one of the terms holds."""
+        for each in terms:
+            yield from (i for i in self._candidates(each) if holds(each, self._nodes[i]))
 
     def _candidates(self, term: Term) -> Sequence[int]:
         """Return where the term may hold: of local volumes there are as many as nodes, or more."""

@@ -48,9 +48,8 @@ Volume = tuple[str, str]
 
 Seat = tuple[Volume, str, bool]
 """A volume, the node of a pod that uses it, and whether that pod is being deleted."""
-_Said = tuple[dict[str, dict[str, int]], dict[str, Counter[tuple[str, ...]]]]
-"""Driver -> node -> volumes; driver -> the labels of nodes that reach the same volumes -> how many
-nodes say so."""
+_Said = tuple[dict[str, dict[str, int]], dict[str, tuple[str, ...]]]
+"""Driver -> node -> volumes; driver -> the labels of nodes that reach the same volumes."""
 _Users = dict[str, Counter[int]]
 """Volume -> position of a node -> pods."""
 
@@ -77,16 +76,12 @@ class Limits:
                 for driver, count in view.most:
                     most.setdefault(driver, {})[node] = count
                 for driver, keys in view.topology:
-                    labels.setdefault(driver, Counter())[keys] += 1
+                    labels[driver] = max(keys, labels.get(driver, ()))
         return self._said
 
     def labels(self, driver: str) -> tuple[str, ...]:
-        """Return the labels of nodes that reach the same volumes; none: nobody says.
-
-        As most nodes have it, where a new version of the driver is not on all of them yet.
-        """
-        said = self._by_driver()[1].get(driver)
-        return max(said, key=lambda labels: (said[labels], labels)) if said else ()
+        """Return the labels of nodes that reach the same volumes; none: nobody says."""
+        return self._by_driver()[1].get(driver, ())
 
     def drivers(
         self,
@@ -140,7 +135,6 @@ Key = tuple[str, str]
 """(namespace, name) of a claim."""
 Options = tuple[tuple[str, BoolArray], ...]
 """(volume, (N,) where it can be had)"""
-Capacities = dict[Key, CapacityView]
 MAX_WAITING: Final = 16
 """Maximum number of a pod's claims that wait for their first consumer. The volumes that each of
 them may get are compared with all nodes."""
@@ -182,12 +176,10 @@ class Volumes:
     """Claim -> the shapes that were surveyed and mount it."""
     _drivers: Mapping[int, tuple[Driver, ...]] = field(default_factory=dict)
     drivers: dict[str, DriverView] = field(default_factory=dict)
-    _capacities: dict[tuple[str, tuple[str, ...]], dict[tuple[str | None, ...], Capacities]] = (
-        field(default_factory=dict)
-    )
-    """Class and keys of labels -> their values on the nodes -> what is left on these."""
-    _measured: int = 0
-    """Grows with every change of a capacity."""
+    capacities: dict[str, dict[Key, CapacityView]] = field(default_factory=dict)
+    """Class -> where storage is left for new volumes."""
+    _largest: dict[str, tuple[Reach, IntArray]] = field(default_factory=dict)
+    """Class -> (N,) the largest volume that can be made on each of these nodes."""
 
     def changed(self, before: Stored | None, after: Stored | None) -> None:
         """Take in that one of them came (before None), changed, or went (after None)."""
@@ -218,21 +210,9 @@ class Volumes:
             elif isinstance(view, DriverView):
                 _put(self.drivers, view.name, view, there=there)
             elif isinstance(view, CapacityView):
-                self._put_capacity(view, there=there)
-
-    def _put_capacity(self, view: CapacityView, *, there: bool) -> None:
-        self._measured += 1
-        (keys, values), of = view.labels, view.storage_class
-        by_values = self._capacities.setdefault((of, keys), {})
-        tables.put(by_values, values, view.key, view if there else None)
-        if not by_values:
-            del self._capacities[of, keys]
-
-    @property
-    def capacities(self) -> tuple[CapacityView, ...]:
-        """Where storage is left for new volumes."""
-        tables = (table for of in self._capacities.values() for table in of.values())
-        return tuple(view for table in tables for view in table.values())
+                of = view.storage_class
+                tables.put(self.capacities, of, view.key, view if there else None)
+                self._largest.pop(of, None)
 
     def put(self, use: PodUse, sign: int) -> None:
         """Note that a pod came to its node (sign 1), or went (-1)."""
@@ -399,19 +379,15 @@ class Volumes:
 
     def _spacious(self, of: str, size: int, reach: Reach) -> BoolArray:
         """Return (N,) where storage is left for a volume of the class, as far as anybody says."""
-        known = self.classes.get(of)
-        tables = [(keys, it) for (name, keys), it in self._capacities.items() if name == of]
+        known, there = self.classes.get(of), self.capacities.get(of)
         driver = None if known is None else self.drivers.get(known.driver)
         # Of a driver that does not opt in the amounts are no bound, as for kube-scheduler.
-        if not (tables and size) or driver is None or not driver.tracks:
+        if not (there and size) or driver is None or not driver.tracks:
             return reach.of(None)
-
-        def left(node: NodeView) -> int:
-            there = (it.get(tuple(map(node.labels.get, keys)), {}) for keys, it in tables)
-            found = (view for table in there for view in table.values())
-            return max((view.most for view in found if _suits(view.nodes, node)), default=0)
-
-        return reach.measured(of, self._measured, left) >= size
+        if of not in self._largest or self._largest[of][0] is not reach:
+            amounts = reach.largest((view.nodes, view.most) for view in there.values())
+            self._largest[of] = reach, amounts
+        return self._largest[of][1] >= size
 
     def _labels(self, claim: ClaimView) -> tuple[str, ...]:
         of = self.classes.get(claim.storage_class)
