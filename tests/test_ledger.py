@@ -17,12 +17,12 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6385,
-    "api": 2993,
+    "api": 2988,
     "cluster": 6277,
     "commands": 5518,
     "controller": 4349,
     "dashboard": 588,
-    "frameworks": 2892,
+    "frameworks": 2888,
     "gang": 1566,
     "kube": 3652,
     "local": 3297,
@@ -30,8 +30,8 @@ LEDGER = {
     "runtime": 2283,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69731,
-    "tools": 3864,
+    "tests": 69733,
+    "tools": 3868,
 }
 
 

@@ -24,12 +24,13 @@ from kubernetes.client import models
 from pydantic import BaseModel
 
 from crdmodels import KUBERNETES, SPECS, PodGroupSpec, PodGroupStatus, QueueSpec, QueueStatus
-from crdrules import CHANGES, RULES, Rule
+from crdrules import CHANGES, RULES, SCALED, Rule
 from muster.api import jobs, names, quantity, status
 from muster.api.jobs import Kind
 from muster.api.manifest import Plain
 from muster.api.model import Json
 from muster.frameworks import FRAMEWORKS
+from muster.frameworks.master_worker import WORKER
 
 QUANTITY: Final[Json] = {"pattern": quantity.PATTERN, "x-kubernetes-int-or-string": True}
 _INT_OR_STRING: Final[Json] = {"x-kubernetes-int-or-string": True}
@@ -227,12 +228,12 @@ def _job(kind: Kind) -> Json:
 
 
 def _scale(kind: Kind) -> Json:
-    if not kind.scaled:
+    if kind.name not in SCALED:
         return {}
-    counts = f".status.replicaStatuses.{kind.scaled}"
+    counts = f".status.replicaStatuses.{WORKER}"
     return {
         "scale": {
-            "specReplicasPath": f".spec.{kind.spec_field}.{kind.scaled}.replicas",
+            "specReplicasPath": f".spec.{kind.spec_field}.{WORKER}.replicas",
             "statusReplicasPath": f"{counts}.active",
             "labelSelectorPath": f"{counts}.selector",
         }

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from muster.api import names, quantity
+from muster.api import quantity
 from muster.api.jobs import MAX_REPLICAS
 from muster.api.model import Json
 
@@ -22,7 +22,8 @@ KUBERNETES: Final = "x-muster-kubernetes-model"
 """Names, in a model's JSON schema, the type of Kubernetes whose schema belongs there."""
 
 
-QUEUE_NAME: Final[dict[str, Any]] = {"pattern": f"^({names.SUBDOMAIN})?$"}
+SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+QUEUE_NAME: Final[dict[str, Any]] = {"pattern": f"^({SUBDOMAIN})?$"}
 """Schema of the name of a Queue, which may be empty. A stored job with another name keeps running,
 because only the API server checks it."""
 Int32 = Annotated[int, Field(json_schema_extra={"format": "int32"})]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The validation rules of single kinds of jobs, in CEL, by which the API server refuses a job."""
+"""What the CRDs of single kinds of jobs say beside their fields: rules in CEL, and the scale."""
 
 from __future__ import annotations
 
@@ -162,3 +162,5 @@ CHANGES: Final[Mapping[str, tuple[Rule, ...]]] = {
     ),
 }
 """By kind: rules for a job as a whole that a change must not break, `kubectl scale` neither."""
+SCALED: Final = frozenset({"PyTorchJob", "PaddleJob", "JAXJob", "MPIJob"})
+"""Kinds whose workers `kubectl scale` scales."""

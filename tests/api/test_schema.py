@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from muster.api import crds, names, schema
+import crdmodels
+from muster.api import crds, schema
 from muster.frameworks import FRAMEWORKS
 
 
@@ -52,7 +53,7 @@ TWICE = [{"name": "main", "image": "train:1"}] * 2
             {"runPolicy": {"schedulingPolicy": {"queue": "q\x1b[2J"}}},
             (
                 'spec.runPolicy.schedulingPolicy.queue: Invalid value: "q\\u001b[2J": '
-                f"must match ^({names.SUBDOMAIN})?$"
+                f"must match ^({crdmodels.SUBDOMAIN})?$"
             ),
         ),
         (

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import pytest
 
+import crdrules
 from support.builders.job_kinds import SORTS
 from support.e2e.harness import Api, Json, nothing_left, of_job, phase_of
 from support.e2e.kinds import LAUNCHED, active, called, job, size
@@ -38,7 +39,7 @@ def test_running_jobs_are_scaled(shared_api: Api) -> None:
     """With kubectl where the kind has a scale: pods, gang, status and lists of hosts follow."""
     api = shared_api
     started(api)
-    scales = [sort for sort in SORTS if SORTS[sort].api.scaled]
+    scales = [sort for sort in SORTS if SORTS[sort].kind in crdrules.SCALED]
     for count in (4, 1):
         named = [f"{SORTS[sort].plural}/{called(sort)}" for sort in scales]
         api.kubectl("scale", "-n", api.namespace, *named, f"--replicas={count}")

@@ -39,8 +39,6 @@ class Kind:
         names.MANAGED_BY_MULTIKUEUE,
     )
     """Values that `runPolicy.managedBy` may have, in order."""
-    scaled: str = ""
-    """The replica type that `kubectl scale` scales; empty: it does not."""
     defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Version -> defaults of top-level fields that its schema alone has."""
     old_policy: tuple[str, ...] = ()

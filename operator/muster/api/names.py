@@ -291,9 +291,6 @@ DISRUPTIONS: Final = frozenset({"Terminated", "NodeShutdown", "Preempting"})
 """`status.reason` of pods that a kubelet ends because its node shuts down, or for a critical pod.
 Kubelets before Kubernetes 1.26 set no condition beside it."""
 
-SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-"""A pattern of the names of objects such as Queues."""
-
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _DNS_1035_TEXT: Final = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "

@@ -32,7 +32,6 @@ JAX: Final = base.Framework(
         short="jaxj",
         spec_field="jaxReplicaSpecs",
         types=(master_worker.WORKER,),
-        scaled=master_worker.WORKER,
     ),
     operator=base.Operator("jaxjob-controller", metric="jax"),
     roles=base.Roles(restart_policy="Never", is_master=master_worker.master_or_first),

@@ -45,7 +45,6 @@ KIND: Final = Kind(
         names.MANAGED_BY_TRAINING_OPERATOR,
         names.MANAGED_BY_MULTIKUEUE,
     ),
-    scaled=WORKER,
     defaults={
         V1: {VERSION: V1},
         V2BETA1: {

@@ -62,7 +62,6 @@ PADDLE: Final = base.Framework(
         short="pdj",
         spec_field="paddleReplicaSpecs",
         types=(MASTER, WORKER),
-        scaled=WORKER,
     ),
     operator=base.Operator("paddlejob-controller", metric="paddle"),
     roles=base.Roles(restart_policy="OnFailure", is_master=master_worker.master_only),

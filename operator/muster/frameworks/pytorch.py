@@ -179,7 +179,6 @@ PYTORCH: Final = base.Framework(
         spec_field="pytorchReplicaSpecs",
         types=(MASTER, WORKER),
         single=(MASTER,),
-        scaled=WORKER,
     ),
     operator=base.Operator("pytorchjob-controller", metric="pytorch"),
     roles=base.Roles(restart_policy="OnFailure", is_master=master_worker.master_or_first),
