@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6385,
     "api": 2988,
-    "cluster": 6277,
+    "cluster": 6274,
     "commands": 5518,
     "controller": 4349,
     "dashboard": 588,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2283,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69733,
+    "tests": 69720,
     "tools": 3868,
 }
 

@@ -6,11 +6,10 @@ import gc
 
 import numpy as np
 
-from muster.api.model import Unreadable
 from muster.api.podtemplate import REQUIRED
 from muster.api.reasons import Reason
-from muster.cluster import cautious, nodes
-from muster.cluster.nodes import MAX_IDLE_DEVICES, NOT_READY, SHARED, UNREADABLE, parse_node
+from muster.cluster import nodes
+from muster.cluster.nodes import MAX_IDLE_DEVICES, SHARED, parse_node
 from muster.cluster.pods import parse_use, shape_of
 from muster.cluster.selectors import IDLE_VALUES, Expression
 from muster.cluster.state import FREEZES, IDLE_SHAPES, IDLE_TEXTS
@@ -340,18 +339,6 @@ def test_pods_of_a_node_that_changed_are_not_counted_again():
         return calls(lambda: freeze(columns))
 
     assert cost(50) == cost(1)
-
-
-def test_a_node_that_is_not_ready_beside_one_that_cannot_be_read():
-    """Each is told as what it is, in whichever order they came."""
-    columns = make_columns()
-    gang = make_gang()
-    freeze(columns, gang)
-    down = make_node(name="n1", conditions={"Ready": False}, unschedulable=True)
-    columns.node_changed(None, parse_node(down))
-    columns.node_changed(None, cautious.node(make_node(name="n2"), Unreadable("it is odd")))
-    (decision,) = schedule(freeze(columns, gang), DEFAULT)
-    assert decision.verdict.ruled_out == {NOT_READY: 1, UNREADABLE: 1}
 
 
 def test_many_nodes_after_the_shape():

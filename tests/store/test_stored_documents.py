@@ -262,7 +262,7 @@ def test_a_node_that_cannot_be_read_offers_nothing(story):
     story.put({"kind": "Node", **node})
     decision = story.victim()
     assert not decision.placements
-    assert "1 node(s) could not be read" in decision.verdict.message
+    assert "1 node(s) were not ready" in decision.verdict.message
     story.put({"kind": "Node", **make_node(name="n3", cpu=1)})
     assert {p.node for p in story.cycle()[VICTIM].placements} == {"n1", "n3"}
 

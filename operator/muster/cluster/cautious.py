@@ -28,7 +28,6 @@ def node(document: Json, _why: Unreadable) -> NodeView:
         ready=False,
         pressure=(True, True, True),
         allocatable=(),
-        unreadable=True,
     )
 
 

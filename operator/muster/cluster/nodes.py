@@ -54,7 +54,6 @@ class NodeView:
     """`pods` included."""
     unreachable_since: float | None = None
     """When its condition Ready became Unknown; None: it is True or False."""
-    unreadable: bool = False
 
     @property
     def usable(self) -> bool:
@@ -117,7 +116,6 @@ def _unreachable_since(doc: Json, status: Json) -> float | None:
     return next((at for at in map(edge.parse_time, times) if at is not None), 0.0)
 
 
-UNREADABLE: Final = "node(s) could not be read"
 NOT_READY: Final = "node(s) were not ready"
 UNSCHEDULABLE: Final = "node(s) were unschedulable"
 OTHER_NAME: Final = "node(s) didn't match the requested node name"
@@ -133,7 +131,7 @@ def barrier(shape: PodShape, node: NodeView) -> str:
     Resources and ports in use are not looked at.
     """
     if not node.ready:
-        return UNREADABLE if node.unreadable else NOT_READY
+        return NOT_READY
     # In the order in which kube-scheduler runs its filters, so that both name the same reason:
     # unschedulable, name, taints, then affinity.
     if node.unschedulable and not _tolerated(_CORDON, shape.tolerations):
@@ -429,7 +427,7 @@ class NodeColumns:
             for name, slot in self.slots.items():
                 view = self.views[name]
                 seen = (
-                    *(view.ready, view.unreadable, view.unschedulable, view.taints),
+                    *(view.ready, view.unschedulable, view.taints),
                     names and view.name,
                     *(view.labels.get(label) for label in values),
                     *(label in view.labels for label in presence),
