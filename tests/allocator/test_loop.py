@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster.allocator import assume, cells, gangs, loop, members, pending, tracker
+from muster.allocator import cells, loop, members, pending, tracker
 from muster.api import edge
 from muster.api.backoff import Backoff
 from muster.api.reasons import DeletionReason, GangPhase, Reason
@@ -22,7 +22,6 @@ from muster.scheduler.decision import Decision, Eviction, Verdict
 from muster.scheduler.model import Deferred
 from support.builders.scheduler import (
     make_gang,
-    make_node,
     make_pod,
     make_queue,
     make_role,
@@ -111,28 +110,6 @@ async def test_room_that_goes_while_a_cycle_decides(loss):
         await s.until(s.verdict)
         assert not s.promised
         assert s.verdict()[0] in ("NotEnoughResources", "ExceedsCluster")
-
-
-async def test_gang_with_many_terms_starts_although_pods_change_in_each_cycle(monkeypatch):
-    """After a limited number of void decisions, the terms count as in the last cycle."""
-    monkeypatch.setattr(assume, "MAX_TERMS", 3)
-    like = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
-    terms = {"requiredDuringSchedulingIgnoredDuringExecution": [like]}
-    async with running(Story()) as s:
-        came = []
-
-        def come():
-            pod = make_pod(name=f"x{len(came)}", namespace="team", labels={"app": "x"})
-            came.append(s.put({"kind": "Pod", **pod}))
-            s.meanwhile.append(lambda: asyncio.get_running_loop().call_soon(come))
-
-        for name in ("n1", "n2"):
-            s.put({"kind": "Node", **make_node(name=name, cpu=2, labels={"zone": "a"})})
-        come()
-        s.create(template={"affinity": {"podAffinity": terms}})
-        await s.until(lambda: s.placements() or len(came) > 20)
-        assert len(s.placements()) == 4
-        assert len(came) > gangs.MAX_VOID
 
 
 async def test_evaluation_of_many_gangs_leaves_turns_of_the_event_loop_to_others(monkeypatch):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Terms of pods about each other, as terms between shapes and as a check of one node."""
+"""Terms of pods about each other, as terms between shapes."""
 
 from dataclasses import replace
 
@@ -13,6 +13,7 @@ from muster.scheduler import budget, cycle, policy
 from muster.scheduler.budget import DEFERRED
 from muster.scheduler.model import Deferred, Link
 from support.builders.scheduler import (
+    admits,
     make_columns,
     make_gang,
     make_node,
@@ -157,17 +158,15 @@ def test_plain_roles_share_a_shape_whatever_they_are_called():
     assert ids(columns) == 1
 
 
-def test_fits_looks_at_neighbours_and_ports():
-    """A node that was free when the cycle began may be taken by now."""
-    ports = [{"hostPort": 80, "containerPort": 1}]
-    columns = make_columns(nodes=NODES, pods=[pod(node="n0", ports=ports)])
+def test_assumed_pods_count_for_terms_about_them():
+    """As long as they are assumed."""
+    columns = make_columns(nodes=NODES, pods=[pod(node="n0")])
     apart = make_role(affinity=affinity("podAntiAffinity")).shape
-    assert [columns.fits(f"n{i}", apart) for i in range(4)] == [False, False, True, True]
-    assert [columns.fits(f"n{i}", make_role(ports=ports).shape) for i in range(2)] == [False, True]
+    assert [admits(columns, f"n{i}", apart) for i in range(4)] == [False, False, True, True]
     columns.assume("team", "x", "n2", make_role(labels={"app": "a"}).shape)
-    assert not columns.fits("n3", apart)
+    assert not admits(columns, "n3", apart)
     columns.forget("team", "x")
-    assert columns.fits("n3", apart)
+    assert admits(columns, "n3", apart)
 
 
 def test_assumed_pods_keep_others_away():
@@ -176,7 +175,7 @@ def test_assumed_pods_keep_others_away():
     hermit = make_role(labels={"app": "h"}, affinity=affinity("podAntiAffinity")).shape
     columns.assume("team", "h", "n0", hermit)
     plain = make_role(labels={"app": "a"}).shape
-    assert [columns.fits(f"n{i}", plain) for i in range(4)] == [False, False, True, True]
+    assert [admits(columns, f"n{i}", plain) for i in range(4)] == [False, False, True, True]
 
 
 def test_old_questions_are_forgotten():

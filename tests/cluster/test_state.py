@@ -444,6 +444,13 @@ def test_room_is_asked_for_at_this_moment():
     assert not columns.fits("n1", one)
 
 
+def test_port_of_the_host_is_taken_once():
+    """By a pod that came after the cycle began, too."""
+    ports = [{"hostPort": 80, "containerPort": 1}]
+    columns = make_columns(nodes=[make_node()], pods=[make_pod(ports=ports)])
+    assert not columns.fits("n1", make_role(ports=ports).shape)
+
+
 def test_what_may_take_room_away_is_counted():
     """Foreign pods and nodes; not what was promised and came."""
     columns = make_columns(nodes=[make_node()])

@@ -12,6 +12,7 @@ from muster.scheduler import cycle, policy
 from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
 from support.builders.scheduler import (
+    admits,
     check_batch,
     make_columns,
     make_gang,
@@ -99,7 +100,7 @@ def clusters(draw):
 
 
 @given(cluster=clusters(), rules=RULES)
-def test_each_placement_passes_the_check_by_which_it_is_carried_out(cluster, rules):
+def test_each_placement_is_lawful_beside_those_before_it(cluster, rules):
     """In the order decided, counting those before it: terms hold when a pod comes to its node."""
     columns, gangs = cluster
     known = {gang.key: {role.role: role.shape for role in gang.roles} for gang in gangs}
@@ -107,7 +108,7 @@ def test_each_placement_passes_the_check_by_which_it_is_carried_out(cluster, rul
     for decision in cycle.schedule(snapshot, rules):
         for p in decision.placements:
             shape = known[decision.gang][p.role]
-            assert columns.fits(p.node, shape), (decision.gang, p)
+            assert admits(columns, p.node, shape), (decision.gang, p)
             columns.assume("team", f"{decision.gang}-{p.role}-{p.index}", p.node, shape)
 
 
@@ -164,7 +165,7 @@ def come(columns, coming):
     """Let these (node, shape) come to their nodes, in any order in which each may."""
     while coming:
         # Some of them can only come once others are there.
-        fitting = [one for one in coming if columns.fits(*one)]
+        fitting = [one for one in coming if admits(columns, *one)]
         assert fitting, coming
         coming.remove(fitting[0])
         columns.assume("team", f"new-{len(coming)}", *fitting[0])

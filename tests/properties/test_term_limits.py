@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.api import podtemplate
-from support.builders.scheduler import make_columns, make_node, make_pod, make_role
+from support.builders.scheduler import admits, make_columns, make_node, make_pod, make_role
 
 HOSTNAME, REQUIRED = "kubernetes.io/hostname", "requiredDuringSchedulingIgnoredDuringExecution"
 NODES = [
@@ -62,10 +62,10 @@ def test_cautious_reading_of_anti_affinity_excludes_all_that_the_terms_exclude(
     shape = make_role(labels=labels, namespace=namespace).shape
     for node in NODES:
         name = node["metadata"]["name"]
-        assert full.fits(name, shape) or not cautious.fits(name, shape)
+        assert admits(full, name, shape) or not admits(cautious, name, shape)
     with mock.patch.multiple(podtemplate, MAX_TERMS=limits[0], MAX_REQUIREMENTS=limits[1]):
         within = len(podtemplate.readable_terms(pod["spec"], podtemplate.ANTI_AFFINITY))
     if within == len(terms):
-        assert [full.fits(n["metadata"]["name"], shape) for n in NODES] == [
-            cautious.fits(n["metadata"]["name"], shape) for n in NODES
+        assert [admits(full, n["metadata"]["name"], shape) for n in NODES] == [
+            admits(cautious, n["metadata"]["name"], shape) for n in NODES
         ]

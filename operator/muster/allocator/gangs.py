@@ -27,8 +27,6 @@ from muster.scheduler.decision import Decision
 from muster.scheduler.model import namespace_of
 
 log = logging.getLogger(__name__)
-MAX_VOID: Final = 3
-"""The number of void decisions in a row after which many terms are not evaluated once more."""
 LONGEST: Final = 200
 """Characters of an error that are told."""
 CAUSES: Final = 1000
@@ -55,8 +53,6 @@ class GangTracker:
         self._kind_of: dict[str, Members] = {}
         self._stamps: dict[str, LookStamp] = {}
         """By gang: an evaluation with an equal stamp has the same result as the last one."""
-        self._void: dict[str, int] = {}
-        """By gang: the number of decisions in a row that were void."""
         self._then: dict[str, GangFacts] = {}
         """By gang: what the last evaluation of all gangs saw of it."""
 
@@ -170,10 +166,7 @@ class GangTracker:
         # Of the decisions of one cycle none is in the way of another: only where something else
         # has taken room meanwhile is it worth a look at each pod's node.
         if self._columns.changes != seen and before is not after:
-            void, space = self._void.pop(key, 0), namespace_of(key)
-            trusts = void >= MAX_VOID
-            if not assume.apply(self._columns, space, before, after, if_fits=True, trusts=trusts):
-                self._void[key] = void + 1
+            if not assume.apply(self._columns, namespace_of(key), before, after, if_fits=True):
                 return False
             # The room is taken: `take` is not to take it again.
             self._memories[key] = replace(memory, assumed=after)
@@ -301,7 +294,6 @@ class GangTracker:
     def _forget(self, key: str) -> None:
         memory = self._memories.pop(key, None)
         self._stamps.pop(key, None)
-        self._void.pop(key, None)
         if memory is not None:
             assume.apply(self._columns, namespace_of(key), memory.assumed, {})
 

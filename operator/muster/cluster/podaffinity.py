@@ -27,7 +27,6 @@ from muster.cluster.selectors import (
     chosen,
     unused,
 )
-from muster.scheduler.affinity import AffinityState
 from muster.scheduler.budget import DEFERRED, MATCH, ROWS, TERM, Budget
 from muster.scheduler.model import (
     AffinityTerm,
@@ -295,24 +294,6 @@ class PodAffinity:
     def terms(self, id_: int) -> tuple[AffinityTerm, ...]:
         """Return the terms of a shape that was resolved."""
         return self._terms.get(id_, ())
-
-    def concerning(self, shape: PodShape, use: PodUse) -> Iterator[PodAffinityTerm]:
-        """Yield required terms of the shape that select the pod, and the reverse."""
-        matches, identity = self.counts.matches, Identity(use.namespace, use.labels)
-        required = (term for term in shape.ties if term.link is not Link.FOND)
-        yield from (term for term in required if matches(term.who, identity))
-        yield from (term for term in use.apart if matches(term.who, shape.identity))
-
-    def allow(self, node: str, shape: PodShape, pods: Iterable[PodUse]) -> bool:
-        """Say whether the pods on the nodes let one of that shape go there at this moment."""
-        if not shape.ties and not self.counts.holders:
-            return True
-        profile = self._profiles.once(shape)
-        self._kept.clear()
-        terms = (*self._own(shape, profile, {}, pods), *self._kept_away(profile, {}))
-        allowed = AffinityState({0: terms}).open(0)
-        _, index, _ = self._nodes.order()
-        return allowed is None or bool(allowed[index[node]])
 
     def _own(
         self,
@@ -682,11 +663,6 @@ class Profiles:
     def _matching(self, index: TermIndex, identity: Identity) -> Iterator[PodAffinityTerm]:
         matches = self._counts.matches
         return (term for term in index.candidates(identity) if matches(term.who, identity))
-
-    def once(self, shape: PodShape) -> Profile:
-        """Return the terms of the shape itself, and of pods on nodes as they are, that do."""
-        own = (term for term in shape.ties if self._counts.matches(term.who, shape.identity))
-        return frozenset((*own, *self._matching(self._counts.held, shape.identity)))
 
 
 _Places = tuple[IntArray, IntArray]

@@ -43,7 +43,6 @@ from muster.scheduler.model import (
     Gang,
     Holding,
     IntArray,
-    Link,
     Nomination,
     PastMove,
     PodSet,
@@ -56,8 +55,6 @@ from muster.scheduler.model import (
     times,
 )
 
-MAX_RECENT: Final = 1024
-"""Maximum number of changed pods with which the terms of each decided gang are compared."""
 FREEZES: Final = 1024
 """After so many, columns that nobody asks for any more are given back."""
 IDLE_SHAPES: Final = 64
@@ -123,8 +120,6 @@ class ClusterColumns:
         self._sent = itertools.count(1)
         self.changes = 0
         """Grows with everything that may take room away, assumptions aside."""
-        self._recent: list[PodUse] | None = []
-        """The pods that came or went since the last snapshot; None: too many, or other changes."""
         self._vocabulary = Vocabulary()
         self._first = tuple((name, 0) for name in resources)
         self._vocabulary.reserve(self._first)
@@ -164,10 +159,6 @@ class ClusterColumns:
         if before == after:
             return
         self.changes += 1
-        # Terms depend on the labels and taints of nodes alone.
-        views = [(view.labels, view.taints) for view in (before, after) if view is not None]
-        if len(views) < 2 or views[0] != views[1]:
-            self._recent = None
         self._affinity.nodes_changed()
         self._reach = None
         self._frozen.clear()
@@ -191,43 +182,15 @@ class ClusterColumns:
         """Take in what a pod holds now. Where it is the one that is wanted, `forget` that one."""
         if before is not None and (after is None or before.key != after.key):
             self._remove(before.key)
-            self.record(before)
         if after is not None:
             # Where one of its name is expected, its room is taken already.
             expected = self.assumed.get((after.namespace, after.name)) == after.node
             if not expected and after.key not in self._uses:
                 self.changes += 1
-                self.record(after)
             self._put(after)
         for use in (before, after):
             if use is not None and self._flights:
                 self._settle(use.namespace, use.name)
-
-    def record(self, use: PodUse) -> None:
-        """Record that the pod came, went, or did not get its node."""
-        if self._recent is not None:
-            self._recent.append(use)
-            if len(self._recent) > MAX_RECENT:
-                self._recent = None
-
-    def excluded(
-        self, shape: PodShape, *, trusts: bool = False
-    ) -> Collection[tuple[str, str]] | None:
-        """Return the topology domains that exclude the shape since the last snapshot.
-
-        A domain is a node label and its value. None: all terms have to be evaluated again.
-        `trusts`: only anti-affinity counts, and only with the pods that are known.
-        """
-        found = set[tuple[str, str]]()
-        for use in self._recent or ():
-            view = self._nodes.views.get(use.node)
-            for term in self._affinity.concerning(shape, use):
-                if term.link is Link.APART:
-                    if use.key in self._uses and view is not None and term.key in view.labels:
-                        found.add((term.key, view.labels[term.key]))
-                elif not trusts:
-                    return None
-        return None if self._recent is None and not trusts else found
 
     def lets_start(self, use: PodUse) -> bool:
         """Say whether a pod that comes to its node may let others start, that must be near it.
@@ -276,13 +239,10 @@ class ClusterColumns:
         """Return the pods that take room on a node, or would if it were there."""
         return self._residents.get(node, {}).values()
 
-    def fits(
-        self, node: str, shape: PodShape, excluded: Collection[tuple[str, str]] | None = None
-    ) -> bool:
+    def fits(self, node: str, shape: PodShape) -> bool:
         """Return whether the node is there and has room for a pod of that shape at this moment.
 
-        Ports and volumes are evaluated as well, and terms about other pods by the domains that
-        are `excluded`, or if it is None by all pods.
+        Ports and volumes are evaluated as well.
         """
         if node not in self._nodes.slots:
             return False
@@ -294,11 +254,7 @@ class ClusterColumns:
             return False
         if shape.ports and meet(self.on(node), shape.ports):
             return False
-        if not self.volumes.allow(shape, self._nodes.views[node]):
-            return False
-        if excluded is not None:
-            return self._nodes.views[node].labels.items().isdisjoint(excluded)
-        return self._affinity.allow(node, shape, self._uses.values())
+        return self.volumes.allow(shape, self._nodes.views[node])
 
     def _request(self, shape: PodShape) -> IntArray:
         # A resource that nobody has asked for before needs its column before the request can be a
@@ -387,7 +343,7 @@ class ClusterColumns:
         namespaces have left is without the pods that are about to be created. `moves`: those of
         the last hour, if more are asked for. `deferred`: the searches that earlier cycles cut off.
         """
-        movable, self._recent, deferred = moves is not None, [], deferred or Deferred()
+        movable, deferred = moves is not None, deferred or Deferred()
         # First of all: a column that came later would not be in the vectors made before.
         self._freezes += 1
         if self._freezes % FREEZES == 0:

@@ -17,6 +17,7 @@ from muster.cluster.quota import views_of
 from muster.cluster.state import ClusterColumns
 from muster.cluster.tasks import RoleInput, lying
 from muster.scheduler import cycle, policy
+from muster.scheduler.affinity import AffinityState
 from muster.scheduler.ask import Ask
 from muster.scheduler.session import Session
 
@@ -155,6 +156,16 @@ def run(*, with_policy=policy.DEFAULT, **parts):
 def make_session(*, with_policy=policy.DEFAULT, **parts):
     """Return the session of a cycle on a snapshot of the parts."""
     return Session(make_snapshot(**parts), with_policy.openers())
+
+
+def admits(columns, node, shape):
+    """Return whether a pod of the shape fits the node, and terms about other pods let it."""
+    probe = make_gang(key="other/probe", roles=[RoleInput("", 0, shape=shape, waiting=range(1))])
+    snapshot = columns.snapshot([probe], [make_queue()], 0.0)
+    id_ = snapshot.gangs[0].pod_sets[0].shape
+    allowed = AffinityState({id_: snapshot.shapes[id_].affinity}).open(id_)
+    let = allowed is None or bool(allowed[snapshot.nodes.index[node]])
+    return let and columns.fits(node, shape)
 
 
 def nodes_of(decision):
