@@ -7,7 +7,7 @@ import pytest
 
 from muster.api.reasons import GangPhase, Reason
 from muster.cluster import nodes, pods
-from muster.cluster.podaffinity import IDLE, MAX_COMPARISONS, TermCounts
+from muster.cluster.podaffinity import MAX_COMPARISONS, TermCounts
 from muster.cluster.selectors import Identity, Selection
 from muster.scheduler import budget, cycle, policy
 from muster.scheduler.budget import DEFERRED
@@ -176,16 +176,6 @@ def test_assumed_pods_keep_others_away():
     columns.assume("team", "h", "n0", hermit)
     plain = make_role(labels={"app": "a"}).shape
     assert [admits(columns, f"n{i}", plain) for i in range(4)] == [False, False, True, True]
-
-
-def test_old_questions_are_forgotten():
-    """A stream of jobs that all ask something else does not fill the memory."""
-    counts = TermCounts()
-    for i in range(3 * IDLE):
-        who = Selection(frozenset({f"ns{i}"}), None, ())
-        counts.ask((who,), [])
-        counts.forget(1)
-    assert len(counts._answers) == IDLE + 1
 
 
 def test_unknown_namespaces_have_no_labels():

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many pods of which kind are on each node, for the terms that pods have about each other.
-
-A question is answered by looking at every pod once, and kept up to date while it is asked.
-"""
+"""How many pods of which kind are on each node, for the terms that pods have about each other."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from muster.cluster.nodes import NodeColumns
 from muster.cluster.podindex import Answer, PodIndex, TermIndex, required_labels
 from muster.cluster.pods import PodShape, PodUse
 from muster.cluster.selectors import (
-    IDLE_VALUES,
     Identity,
     Labels,
     PodAffinityTerm,
@@ -40,7 +36,7 @@ from muster.scheduler.model import (
 )
 
 IDLE: Final = 64
-"""Total size of the questions that no pod asks at present and that are kept up to date."""
+"""Total size of the shapes whose nodes are stored though no pod of theirs waits."""
 Question = tuple[Selection, ...]
 """The pods that all of the selections match."""
 
@@ -64,6 +60,7 @@ class TermCounts:
     _pods: PodIndex | None = None
     """None: no question was asked since the last index was dropped."""
     _answers: dict[Question, Answer] = field(default_factory=dict)
+    """Those of this cycle."""
 
     def matches(self, selection: Selection, identity: Identity) -> bool:
         """Say whether a pod is meant by the selection."""
@@ -87,7 +84,6 @@ class TermCounts:
             self._pods.put(use, sign)
             if self._pods.is_stale:
                 self._pods = None
-                self._answers.clear()
 
     def _hold(self, term: PodAffinityTerm, node: str, sign: int) -> None:
         known = term in self.holders
@@ -100,19 +96,18 @@ class TermCounts:
         """Return the number of pods that match; `pods` are read if there is no index of them."""
         if self._pods is None:
             self._pods = PodIndex(pods, self.spaces)
-        answer = self._pods.ask(question, self._answers.pop(question, None))
-        self._answers[question] = answer  # the last one is the youngest
-        return answer
+        if question not in self._answers:
+            self._answers[question] = self._pods.ask(question)
+        return self._answers[question]
 
     @property
     def numbers(self) -> Mapping[str, int]:
         """Node -> its number in answers."""
         return {} if self._pods is None else self._pods.numbers
 
-    def forget(self, asked: int) -> None:
-        """Drop old questions; so many have been asked of late."""
-        for question in unused(self._answers, asked, IDLE, _size):
-            del self._answers[question]
+    def forget(self) -> None:
+        """Forget the answers: pods come and go."""
+        self._answers.clear()
 
     def space_changed(self, name: str, labels: Labels | None) -> None:
         """Take in a namespace's labels; None: it is gone."""
@@ -125,14 +120,6 @@ class TermCounts:
         self.space_changes += 1
         if self._pods is not None:
             self._pods.spaces_changed()
-        # Its pods are in or out of these answers all at once; to count anew is simpler and rare.
-        for question in list(self._answers):
-            if any(who.spaces for who in question):
-                del self._answers[question]
-
-
-def _size(question: Question) -> int:
-    return 1 + sum(selection.size for selection in question) // IDLE_VALUES
 
 
 MAX_COMPARISONS: Final = 64
@@ -166,7 +153,7 @@ class PodAffinity:
         """What terms of other pods came to in this cycle."""
         self._judged: dict[tuple[PodShape, tuple[bool, bool]], BoolArray] = {}
         self._terms: dict[int, tuple[AffinityTerm, ...]] = {}
-        self._asked = self._judging = 0
+        self._judging = 0
         self._made: dict[str, tuple[Gang, Gang]] = {}
         """By key: gangs that were resolved last, and what was made of them."""
 
@@ -183,6 +170,7 @@ class PodAffinity:
     def idle(self) -> None:
         """Take in that no term concerns anybody at present."""
         self._made.clear()
+        self.counts.forget()
         self._profiles = Profiles(self.counts)
 
     def is_friend(self, identity: Identity) -> bool:
@@ -269,6 +257,7 @@ class PodAffinity:
         known: Mapping[int, tuple[PodShape, Profile]],
         pods: Iterable[PodUse],
     ) -> None:
+        self.counts.forget()
         meant: dict[PodAffinityTerm, list[int]] = {}
         owners: dict[PodAffinityTerm, list[int]] = {}
         ids_of: dict[Profile, list[int]] = {}
@@ -281,13 +270,12 @@ class PodAffinity:
         for profile, ids in ids_of.items():
             for term in profile:
                 meant.setdefault(term, []).extend(ids)
-        self._asked = self._judging = 0
+        self._judging = 0
         self._kept.clear()
         for id_ in wanted:
             shape, profile = known[id_]
             own = self._own(shape, profile, meant, pods)
             self._terms[id_] = (*own, *self._kept_away(profile, owners))
-        self.counts.forget(self._asked)
         for key in unused(self._judged, self._judging, IDLE, lambda judged: judged[0].size):
             del self._judged[key]
 
@@ -349,12 +337,10 @@ class PodAffinity:
         # As in kube-scheduler, an even spread over no labels sees the pod itself and no other.
         if even and not parts[0].who.pods:
             return _Company(_NOBODY, None, {}, itself)
-        self._asked += 1
         answer = self.counts.ask(who, pods)
         there, going = answer.there, answer.going if answer.going.any() else None
         if even and going is not None:
-            there = there.copy()
-            there[: len(going)] -= going
+            there = there - going
         friends = frozenset.intersection(*(frozenset(meant.get(part, ())) for part in parts))
         return _Company(there, None if even else going, dict.fromkeys(friends, 1), itself)
 
@@ -506,17 +492,10 @@ def _together(each: Sequence[_Company], weights: Sequence[int]) -> _Company:
     for one, weight in zip(each, weights, strict=True):
         for id_, amount in one.adds.items():
             adds[id_] += amount * weight
-    going = [(one.going, w) for one, w in zip(each, weights, strict=True) if one.going is not None]
-    there = _weighed([(one.there, w) for one, w in zip(each, weights, strict=True)])
-    return _Company(there, _weighed(going) if going else None, adds, each[0].itself)
-
-
-def _weighed(parts: Sequence[tuple[IntArray, int]]) -> IntArray:
-    """Return the sum of the amounts, each times its weight; some may be shorter than others."""
-    total = np.zeros(max(len(amounts) for amounts, _ in parts), np.int64)
-    for amounts, weight in parts:
-        total[: len(amounts)] += amounts * weight
-    return total
+    there = np.sum([one.there * w for one, w in zip(each, weights, strict=True)], axis=0)
+    pairs = [(one.going, w) for one, w in zip(each, weights, strict=True)]
+    going = [amounts * w for amounts, w in pairs if amounts is not None]
+    return _Company(there, np.sum(going, axis=0) if going else None, adds, each[0].itself)
 
 
 def _policies(term: PodAffinityTerm) -> tuple[bool, bool]:

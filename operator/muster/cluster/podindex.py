@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,8 +23,8 @@ from muster.scheduler.model import BoolArray, IntArray
 
 SLACK: Final = 4096
 """Rows of past changes that an index may have beyond one per pod that is counted."""
-_NODE, _SPACE, _SIGN, _GOING = range(4)
-"""Columns of the table of changes."""
+_SPACE: Final = 1
+"""The row of namespaces: others are of nodes, signs, and signs of pods that are being deleted."""
 
 
 class LabelIndex:
@@ -50,23 +48,23 @@ class LabelIndex:
             _append(self._keys, key, row)
         self._size += 1
 
-    def matching(self, selector: Selector, start: int = 0) -> BoolArray:
-        """Return whether each row from `start` on meets all requirements; None: no row does."""
-        found = np.full(self._size - start, selector is not None)
+    def matching(self, selector: Selector) -> BoolArray:
+        """Return whether each row meets all requirements; None: no row does."""
+        found = np.full(self._size, selector is not None)
         for expression in selector or ():
-            found &= self._meeting(expression, start)
+            found &= self._meeting(expression)
         return found
 
-    def _meeting(self, expression: Expression, start: int) -> BoolArray:
-        """Return whether each row from `start` on meets a requirement, as `selectors.chosen`."""
-        met, operator = np.zeros(self._size - start, np.bool_), expression.operator
+    def _meeting(self, expression: Expression) -> BoolArray:
+        """Return whether each row meets a requirement, as `selectors.chosen`."""
+        met, operator = np.zeros(self._size, np.bool_), expression.operator
         if operator in ("In", "NotIn"):
             values = self._rows.get(expression.key, {})
             for value in expression.values:
                 if value in values:
-                    met[_since(values[value], start)] = True
+                    met[np.array(values[value])] = True
         elif operator in ("Exists", "DoesNotExist") and expression.key in self._keys:
-            met[_since(self._keys[expression.key], start)] = True
+            met[np.array(self._keys[expression.key])] = True
         return ~met if operator in ("NotIn", "DoesNotExist") else met
 
 
@@ -77,20 +75,11 @@ def _append(rows: dict[str, array[int]], name: str, row: int) -> None:
         rows[name] = array("i", (row,))
 
 
-def _since(rows: array[int], start: int) -> IntArray:
-    """Return the rows from `start` on, counted from there."""
-    first = bisect_left(rows, start) if start else 0
-    return np.array(rows[first:] if first else rows, np.int64) - start
-
-
-@dataclass(slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The number of pods that a question matches, by the number of their node."""
 
-    changes: int
-    """Rows of the index that are counted."""
     there: IntArray
-    """All of the pods. Replaced, and not written to, when the number of pods changes."""
+    """All of the pods."""
     going: IntArray
     """Those that are being deleted."""
 
@@ -98,7 +87,7 @@ class Answer:
 class PodIndex:
     """The pods on nodes, to count those that selections match.
 
-    Every change of a pod is one more row, so that an answer is updated by the rows since.
+    Every change of a pod is one more row, as an index by label loses none.
     """
 
     def __init__(self, pods: Iterable[PodUse], spaces: Mapping[str, Labels]) -> None:
@@ -139,39 +128,24 @@ class PodIndex:
         for name in self._spaces:
             self._space_index.add(self._labels_of.get(name, {}))
 
-    def ask(self, selections: Iterable[Selection], known: Answer | None) -> Answer:
-        """Return the number of pods that all of the selections match, from a `known` answer on."""
-        answer = known or Answer(0, _NONE, _NONE)
-        start, answer.changes = answer.changes, self._size
-        if start == self._size:
-            return answer
-        found = np.logical_and.reduce([self._matching(one, start) for one in selections])
-        if found.any():
-            node, _, sign, going = self._table[:, start : self._size]
-            answer.there = self._plus(answer.there, node, sign * found)
-            if going.any():
-                answer.going = self._plus(answer.going, node, going * found)
-        return answer
+    def ask(self, selections: Iterable[Selection]) -> Answer:
+        """Return the number of pods that all of the selections match."""
+        rows = np.flatnonzero(np.logical_and.reduce([*map(self._matching, selections)]))
+        node, _, *counted = self._table[:, rows]
+        sums = (np.bincount(node, each, len(self.numbers)).astype(np.int64) for each in counted)
+        return Answer(*sums)
 
-    def _plus(self, counts: IntArray, node: IntArray, amounts: IntArray) -> IntArray:
-        sums = np.bincount(node, amounts, len(self.numbers)).astype(np.int64)
-        sums[: len(counts)] += counts
-        return sums
-
-    def _matching(self, selection: Selection, start: int) -> BoolArray:
-        """Return whether each row from `start` on is of a pod that the selection matches."""
+    def _matching(self, selection: Selection) -> BoolArray:
+        """Return whether each row is of a pod that the selection matches."""
         allowed = np.zeros(len(self._spaces), np.bool_)
         for name in selection.namespaces:
             if name in self._spaces:
                 allowed[self._spaces[name]] = True
         if selection.spaces is not None:
             allowed |= self._space_index.matching(selection.spaces)
-        found: BoolArray = allowed[self._table[_SPACE, start : self._size]]
-        found &= self._labels.matching(selection.pods, start)
+        found: BoolArray = allowed[self._table[_SPACE, : self._size]]
+        found &= self._labels.matching(selection.pods)
         return found
-
-
-_NONE: Final[IntArray] = np.zeros(0, np.int64)
 
 
 class TermIndex:
