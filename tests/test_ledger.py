@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2283,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69550,
+    "tests": 69551,
     "tools": 3868,
 }
 

@@ -594,10 +594,11 @@ def ours(asked):
     free &= tasks.shape.refusal is None
     allowed = session.room.affinity.open(tasks.pod_set.shape)
     marks = free if allowed is None else free & allowed
-    # What is decided must be what is checked again before it is carried out.
-    again = [columns.fits(name, role.shape) for name in snapshot.nodes.names]
-    suits = session.barred(tasks.pod_set.shape)[0] == 0
-    assert (marks == (np.array(again) & suits)).all()
+    # What is decided must be what is checked again before it is carried out. Terms about other
+    # pods are evaluated by the cycle alone.
+    again = np.array([columns.fits(name, role.shape) for name in snapshot.nodes.names])
+    again &= session.barred(tasks.pod_set.shape)[0] == 0
+    assert (marks == (again if allowed is None else again & allowed)).all()
     return dict(zip(snapshot.nodes.names, marks.tolist(), strict=True))
 
 
