@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 6348,
     "api": 2988,
-    "cluster": 6159,
+    "cluster": 6148,
     "commands": 5518,
     "controller": 4349,
     "dashboard": 588,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2283,
     "scheduler": 10457,
     "store": 3251,
-    "tests": 69551,
+    "tests": 69549,
     "tools": 3868,
 }
 

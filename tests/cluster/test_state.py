@@ -377,9 +377,8 @@ def test_snapshots_share_nothing_that_changes():
         assert np.array_equal(now, then)
 
 
-def test_shapes_that_nobody_uses_are_forgotten(monkeypatch):
+def test_shapes_that_nobody_uses_are_forgotten():
     """A stream of jobs that all look different does not fill the memory."""
-    monkeypatch.setattr(nodes, "MAX_VECTORS", 100)
     columns = make_columns(nodes=[make_node()])
     for i in range(10 * IDLE_SHAPES):
         role = make_role(replicas=1, cpu=i + 1, nodeSelector={f"label-{i}": ""})
@@ -389,7 +388,6 @@ def test_shapes_that_nobody_uses_are_forgotten(monkeypatch):
     assert len(columns._rows) <= IDLE_SHAPES + 1
     assert len(columns._shapes) <= 5 * (IDLE_SHAPES + 1)
     assert len(columns._nodes._alike) <= nodes.MAX_GROUPINGS
-    assert len(columns._vocabulary._vectors) <= 100
 
 
 def test_reasons_of_earlier_taints_are_forgotten():

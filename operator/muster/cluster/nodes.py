@@ -207,8 +207,6 @@ _ONE_POD: Final = (BASE_RESOURCES[PODS], SLOT)
 MOST_INVENTED: Final = 64
 """How many resources that no node offers have a column, and so are told by their name."""
 
-MAX_VECTORS: Final = 16384
-"""Maximum number of requests whose vectors are stored."""
 MAX_GROUPINGS: Final = 64
 """Maximum number of sets of labels by which the groups of nodes are stored."""
 
@@ -236,7 +234,6 @@ class Vocabulary:
         """The names with a column that a gang requests and no node offers."""
         self._shared: set[str] = set()
         """The names that the column `SHARED` counts."""
-        self._vectors: dict[Requests, IntArray] = {}
 
     def withdraw(self, amounts: Requests) -> None:
         """Record that one node less offers the names."""
@@ -284,7 +281,6 @@ class Vocabulary:
     def _share(self, name: str) -> None:
         self._add(SHARED)
         self._shared.add(name)
-        self._vectors.clear()
 
     def _add(self, name: str) -> None:
         if name in self.columns:
@@ -292,26 +288,19 @@ class Vocabulary:
         self._shared.discard(name)
         self.columns[name] = len(self.names)
         self.names.append(name)
-        self._vectors.clear()
 
     def vector(self, amounts: Requests) -> IntArray:
         """Return (R,) amounts; resources left out are 0, names without a column are not read."""
-        known = self._vectors.get(amounts)
-        if known is None:
-            if len(self._vectors) == MAX_VECTORS:
-                self._vectors.clear()
-            known = np.zeros(len(self.names), np.int64)
-            for name, amount in amounts:
-                column = self.columns.get(name)
-                if column is not None:
-                    known[column] = amount
-                elif amount and name in self._shared:
-                    # An amount of any size: no node offers it, so that one is as far out of reach
-                    # as a million.
-                    known[self.columns[SHARED]] += SLOT
-            known.flags.writeable = False
-            self._vectors[amounts] = known
-        return known
+        made = np.zeros(len(self.names), np.int64)
+        for name, amount in amounts:
+            column = self.columns.get(name)
+            if column is not None:
+                made[column] = amount
+            elif amount and name in self._shared:
+                # An amount of any size: no node offers it, so that one is as far out of reach as a
+                # million.
+                made[self.columns[SHARED]] += SLOT
+        return made
 
     def request(self, amounts: Requests) -> IntArray:
         """Return (R,) what a pod with these requests takes, its slot included."""
