@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6348,
+    "allocator": 6330,
     "api": 2988,
-    "cluster": 6148,
-    "commands": 5518,
+    "cluster": 6144,
+    "commands": 5510,
     "controller": 4349,
-    "dashboard": 588,
+    "dashboard": 557,
     "frameworks": 2888,
     "gang": 1566,
     "kube": 3652,
     "local": 3297,
     "muster": 1146,
-    "runtime": 2283,
-    "scheduler": 10457,
+    "runtime": 2282,
+    "scheduler": 10260,
     "store": 3251,
-    "tests": 69549,
+    "tests": 69482,
     "tools": 3868,
 }
 

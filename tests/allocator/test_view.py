@@ -27,7 +27,7 @@ HALL, SEEN = sample_clusters.small()
 @pytest.fixture(scope="module")
 def shown():
     """Return the view of the small hall."""
-    return view.make(SEEN, (), {})
+    return view.make(SEEN, ())
 
 
 def test_every_device_of_a_node_is_somebodys_or_free(shown):
@@ -47,7 +47,7 @@ def test_a_node_that_is_promised_alone_is_held_since_now():
     role = make_role(held=[(0, "n1"), (1, "n2")], started=[50.0, math.inf], cpu=1)
     gang = make_gang(key="TFJob/team/a", roles=[role], started=50.0)
     _, seen = sample_clusters.saw([make_node(name="n1"), make_node(name="n2")], [gang], ())
-    nodes = view.make(seen, (), {})["nodes"]
+    nodes = view.make(seen, ())["nodes"]
     assert [nodes[name]["held"][0][4] for name in ("n1", "n2")] == [50, 1000]
 
 
@@ -56,7 +56,7 @@ def test_a_node_without_devices_shows_its_cpus():
     gangs = [make_gang(key="TFJob/team/a", roles=[make_role(held=[(0, "n1")], cpu=3)])]
     devices = make_node(name="n2", gpu=2, **{"a.com/nic": 900, "hugepages-2Mi": "4Gi"})
     _, seen = sample_clusters.saw([make_node(name="n1"), devices], gangs, ())
-    made = view.make(seen, (), {})
+    made = view.make(seen, ())
     assert made["nodes"]["n1"] == {
         "device": "cpu", "size": 8.0, "held": [["TFJob/team/a", "worker", "0", 3.0, 0]],
     }  # fmt: skip
@@ -66,7 +66,8 @@ def test_a_node_without_devices_shows_its_cpus():
 def test_a_gang_that_waits_says_why_for_how_long_and_behind_whom(shown):
     """In the words of its verdict, and what would help."""
     first = shown["gangs"]["PyTorchJob/language/rlhf-round-3"]
-    assert (first["state"], first["position"], first["promised"]) == ("Reserved", 1, True)
+    assert (first["state"], first["position"]) == ("Reserved", 1)
+    assert "eta" in first
     assert first["summary"].startswith("0/8 placed")
     assert "PyTorchJob/vision/vit-pretrain" in first["behind"]
     assert first["helps"][0] == "nothing is to be done: nodes are kept for it"
@@ -101,7 +102,7 @@ def test_what_is_done_and_what_could_be_done_for_a_gang():
 
     def helps(**fields):
         changed = replace(SEEN, decisions=(replace(decision, **fields),))
-        return view.make(changed, (), {})["gangs"][decision.gang]["helps"]
+        return view.make(changed, ())["gangs"][decision.gang]["helps"]
 
     assert helps(evictions=(out, out))[0] == "pods of TFJob/a/out are evicted for it"
     assert helps(moves=(away,))[0] == "TFJob/a/move could move, which makes the room"
@@ -120,14 +121,18 @@ def test_queues_say_what_they_hold_and_are_due(shown):
 
 def test_a_time_of_start_that_hardly_moves_stays():
     """Else every cycle would send the times of all who wait."""
-    key = "PyTorchJob/vision/sam-distill"
-    first = view.make(SEEN, (), {key: 1_790_001_000.0})
-    near = view.make(SEEN, (), {key: 1_790_001_009.0}, first)
-    assert near["gangs"][key]["eta"] == 1_790_001_000
+    decision = SEEN.decisions[0]
+
+    def at(eta, before=view.NOTHING):
+        changed = replace(decision, verdict=replace(decision.verdict, eta=eta))
+        return view.make(replace(SEEN, decisions=(changed,)), (), before)
+
+    first = at(1_790_001_000.0)
+    near = at(1_790_001_009.0, first)
+    assert near["gangs"][decision.gang]["eta"] == 1_790_001_000
     assert not view.difference(first, near)
-    far = view.make(SEEN, (), {key: 1_790_001_100.0}, near)
-    assert view.difference(near, far)["gangs"].keys() == {key}
-    assert "promised" not in far["gangs"][key]
+    far = at(1_790_001_100.0, near)
+    assert view.difference(near, far)["gangs"].keys() == {decision.gang}
 
 
 def job(name, ended, **fields):
@@ -148,7 +153,7 @@ def test_jobs_are_shown_with_what_was_wrong_until_they_are_over_for_long():
         job("old", "2026-09-20T13:00:00Z"),
         job("new", None),
     ]  # fmt: skip
-    found = view.make(SEEN, jobs, {})["jobs"]
+    found = view.make(SEEN, jobs)["jobs"]
     assert found.keys() == {jobs[0].key, jobs[2].key}
     bad = found[jobs[0].key]
     assert bad["failed"] == "The first to fail was pod bad-worker-0: Evicted."
@@ -183,7 +188,7 @@ def applied(before, changes):
 def test_a_difference_is_what_has_changed_and_no_more(shown):
     """A gang that goes frees its nodes, and nothing else is sent."""
     key = "XGBoostJob/ranking/churn"
-    after = view.make(sample_clusters.without(SEEN, key), (), {}, shown)
+    after = view.make(sample_clusters.without(SEEN, key), (), shown)
     changes = view.difference(shown, after)
     assert changes["gangs"] == {key: None}
     assert changes["nodes"].keys() == {"gpu-c-4"}
@@ -242,7 +247,7 @@ def test_sentences_name_nobody_either(kind, sentence, spaced):
 
 def test_what_is_still_so_costs_a_tenant_nothing(shown):
     """His documents of nodes stay the same objects, but for those that others hold anew."""
-    made = view.make(sample_clusters.without(SEEN, "XGBoostJob/ranking/churn"), (), {}, shown)
+    made = view.make(sample_clusters.without(SEEN, "XGBoostJob/ranking/churn"), (), shown)
     first = view.seen_by(shown, {"vision"}, alias)
     again = view.seen_by(made, {"vision"}, alias, (shown, first))
     assert again == view.seen_by(made, {"vision"}, alias)
@@ -272,18 +277,18 @@ def test_pods_are_told_with_what_went_wrong():
 def test_nothing_is_there_in_an_empty_cluster():
     """Which is a view, too."""
     _, seen = sample_clusters.saw([], [], ())
-    made = view.make(seen, (), {})
+    made = view.make(seen, ())
     assert (made["head"], made["nodes"], made["gangs"]) == ({"at": 1000.0}, {}, {})
 
 
 def test_decisions_without_a_gang_are_left_out():
     """What was decided of others than those that were seen."""
     odd = Decision("TFJob/a/b", SEEN.decisions[0].verdict)
-    assert "TFJob/a/b" not in view.make(replace(SEEN, decisions=(odd,)), (), {})["gangs"]
+    assert "TFJob/a/b" not in view.make(replace(SEEN, decisions=(odd,)), ())["gangs"]
 
 
 def test_pods_of_nobody_count():
     """As others', whoever made them."""
     pod = make_pod(gpu=3, node="n1")
     _, seen = sample_clusters.saw([make_node(name="n1", gpu=4)], [], (), [pod])
-    assert view.make(seen, (), {})["nodes"]["n1"]["others"] == 3.0
+    assert view.make(seen, ())["nodes"]["n1"]["others"] == 3.0

@@ -85,7 +85,7 @@ def test_every_view_of_a_gang_shows_the_decision_of_the_operator(verdict):
     assert first.endswith(verdict.reason)
     assert not verdict.message or f"  {verdict.message}" in lines
 
-    shown = view.make(contradicting(verdict), [stored], {})["gangs"][KEY]
+    shown = view.make(contradicting(verdict), [stored])["gangs"][KEY]
     assert (shown["state"], shown.get("reason", ""), shown.get("message", "")) == decided
     assert shown.get("behind", []) == list(verdict.blocked_by)
     assert shown.get("lacks", {}) == verdict.shortage

@@ -15,7 +15,7 @@ from muster.kube.client import ApiError
 from support.apiserver.memory import tfjob
 from support.builders import sample_clusters
 from support.builders.sample_clusters import Server
-from support.rehearsal.dashboard_source import EVENT, SEEN, WHOLE, Hall
+from support.rehearsal.dashboard_source import EVENT, SEEN, Hall
 
 CHURN = "XGBoostJob/ranking/churn"
 
@@ -126,17 +126,6 @@ async def test_view_is_made_for_viewers_only_and_once(monkeypatch):
             async with ask("/api/view"):
                 assert len(made) == count
             await asyncio.sleep(0.2)
-
-
-async def test_what_is_foretold_comes_later():
-    """Nobody waits for it who only wants to see what is."""
-    key = "PyTorchJob/speech/tts-large"
-    async with served(Hall(WHOLE)) as ask:
-        whole = await json_of(ask, "/api/view")
-        assert "eta" not in whole["view"]["gangs"][key]
-        async with ask(f"/api/events?from={whole['version']}") as stream:
-            changes = json.loads((await event(stream))["data"])
-        assert changes["gangs"][key]["eta"] > 1_790_000_000
 
 
 async def test_a_process_that_is_not_at_work_says_so():

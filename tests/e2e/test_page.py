@@ -27,7 +27,6 @@ from aiohttp import web
 from muster.commands.snapshot import empty_store
 from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Source
-from muster.scheduler import policy
 from support.apiserver.stub import served
 from support.builders import sample_clusters
 from support.builders.sample_clusters import Server
@@ -208,7 +207,7 @@ THERE = "typeof state === 'object' && state.version !== ''"
 VIEWS = {
     "now": "document.querySelectorAll('#grid .node').length === 24",
     "waiting": "document.querySelectorAll('#waiting .gang').length === 5"
-    " && document.querySelector('#waiting').innerText.includes('if nothing else comes')",
+    " && document.querySelector('#waiting').innerText.includes('promised')",
     "queues": "document.querySelectorAll('#queues .queue').length === 3",
     "timeline": "document.querySelectorAll('#timeline .row').length === 11",
     f"job/{LLAMA}": "document.querySelector('#sheet[open]')?.textContent.includes('rack-b (7)')",
@@ -290,7 +289,7 @@ async def shown(
 ) -> AsyncIterator[str]:
     """Serve the last of what is seen, or a source of one's own; give where."""
     store = empty_store(("muster",))
-    source = source or Source(lambda: seen[-1], lambda: policy.DEFAULT, store)
+    source = source or Source(lambda: seen[-1], store)
     runner = await dashboard.serve("127.0.0.1:0", Dashboard(source, server))
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/"

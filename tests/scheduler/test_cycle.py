@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole cycle, or forecast, where a story file would not show the point."""
+"""A whole cycle, where a story file would not show the point."""
 
 import pytest
 
@@ -35,19 +35,3 @@ def test_decisions_are_in_the_order_made():
     snapshot = make_snapshot(nodes=[make_node(cpu=8)], gangs=gangs)
     decided = [decision.gang for decision in cycle.schedule(snapshot, policy.DEFAULT)]
     assert decided == ["team/held", "team/first", "team/second", "team/waits", "team/late"]
-
-
-def test_it_looks_no_further_than_so_many_cycles(monkeypatch):
-    """Of a long queue only the beginning is told."""
-    task = [make_role(replicas=1, cpu=4)]
-    gangs = [make_gang(key=f"team/w{i}", created=i, duration=10.0, roles=task) for i in range(10)]
-    snapshot = make_snapshot(nodes=[make_node(cpu=4)], gangs=gangs)
-
-    def told():
-        return len(cycle.forecast(snapshot, policy.DEFAULT, [gang.key for gang in gangs]))
-
-    assert told() == 10
-    monkeypatch.setattr(cycle, "LOOKS", 4 * len(gangs))
-    assert told() == 4
-    monkeypatch.setattr(cycle, "CYCLES", 2)
-    assert told() == 2

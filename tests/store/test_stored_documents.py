@@ -21,7 +21,6 @@ from muster.api import names
 from muster.cluster.gangs import GangRules
 from muster.frameworks import FRAMEWORKS
 from muster.scheduler import cycle, policy
-from muster.scheduler.cycle import forecast
 from muster.store import parse
 from muster.store.store import Callbacks, Store
 from support.apiserver.memory import tfjob
@@ -73,7 +72,6 @@ class Story(Shown):
         cycle.schedule(
             snapshot, policy.parse({"actions": "allocate, preempt, reclaim, defragment"})
         )
-        forecast(snapshot, policy.DEFAULT, [gang.key for gang in snapshot.gangs])
         return {decision.gang: decision for decision in found}
 
     def victim(self):

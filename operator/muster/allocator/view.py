@@ -57,14 +57,8 @@ class Seen:
     decisions: tuple[Decision, ...]
 
 
-def make(
-    seen: Seen, jobs: Iterable[Job], foretold: Mapping[str, float], before: View = NOTHING
-) -> View:
-    """Return what there is to be shown.
-
-    `foretold`: when gangs start that have no reservation, if nothing else comes; `before`: the
-    last view, of which all stays that is still so.
-    """
+def make(seen: Seen, jobs: Iterable[Job], before: View = NOTHING) -> View:
+    """Return what there is to be shown. `before`: the last view, of which all stays that is so."""
     snapshot, decisions = seen.snapshot, {d.gang: d for d in seen.decisions}
     listed = list(jobs)
     reported = {job.key: verdict for job in listed if (verdict := job.verdict) is not None}
@@ -79,7 +73,6 @@ def make(
             | _stands(
                 decisions.get(gang.key),
                 reported.get(gang.key),
-                foretold,
                 before["gangs"].get(gang.key, {}),
             )
             | _room(snapshot, decisions.get(gang.key), drawn)
@@ -214,7 +207,6 @@ def _gang(snapshot: Snapshot, gang: Gang) -> Json:
 def _stands(
     decision: Decision | None,
     reported: Reported | None,
-    foretold: Mapping[str, float],
     before: Mapping[str, Any],
 ) -> Json:
     """Return where a gang stands and why, by the verdict that its job's status reports, if any.
@@ -236,9 +228,9 @@ def _stands(
     }
     agrees = ruling and (ruling.state, ruling.reason) == (verdict.state, verdict.reason)
     if decision is not None and agrees:
-        found |= {k: v for k, v in _decided(decision, foretold, before).items() if v}
+        found |= {k: v for k, v in _decided(decision, before).items() if v}
     if verdict.eta is not None and verdict is not ruling:
-        found |= {"eta": math.floor(verdict.eta), "promised": True}
+        found["eta"] = math.floor(verdict.eta)
     return {"state": verdict.state} | {k: v for k, v in found.items() if v}
 
 
@@ -252,17 +244,14 @@ def _asks(snapshot: Snapshot, gang: Gang) -> Mapping[str, str]:
     return {name: quantity.format(name, amount) for name, amount in sorted(total.items())}
 
 
-def _decided(
-    decision: Decision, foretold: Mapping[str, float], before: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def _decided(decision: Decision, before: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a decision says beside its verdict."""
     verdict = decision.verdict
-    start = foretold.get(decision.gang) if verdict.eta is None else verdict.eta
+    start = verdict.eta
     if start is not None and abs(start - before.get("eta", -math.inf)) <= ETA_SLACK:
         start = before["eta"]
     return {
         "eta": None if start is None else math.floor(start),
-        "promised": verdict.eta is not None,
         "short": short(verdict.shortage, verdict.ruled_out),
         "ruledOut": dict(verdict.ruled_out),
         "helps": list(_helps(decision)),
@@ -299,13 +288,6 @@ def _helps(decision: Decision) -> Iterator[str]:
         yield "nothing is to be done: nodes are kept for it"
     if not verdict.ever_possible:
         yield "no wait will do: the job or the cluster must change"
-
-
-def open_questions(decisions: Iterable[Decision]) -> list[str]:
-    """Return the keys of the gangs that may start later, nobody has said when."""
-    placed = (GangPhase.PLACED, GangPhase.RUNNING)
-    waiting = (d for d in decisions if d.verdict.state not in placed and d.verdict.ever_possible)
-    return [d.gang for d in waiting if d.verdict.eta is None]
 
 
 def domains(

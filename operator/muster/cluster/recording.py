@@ -10,7 +10,7 @@ import functools
 import json
 import math
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final, TypeVar
@@ -119,10 +119,6 @@ class Recording:
     def decide(self) -> tuple[Decision, ...]:
         """Return what is decided."""
         return cycle.schedule(self.snapshot(), self._chosen)
-
-    def forecast(self, keys: Collection[str]) -> Mapping[str, float]:
-        """Return gang -> when it starts if nothing else comes, of those where that is known."""
-        return cycle.forecast(self.snapshot(), self._chosen, keys)
 
     @property
     def _chosen(self) -> Policy:

@@ -17,7 +17,7 @@ from muster.dashboard import server as dashboard
 from muster.dashboard.server import Dashboard, Source
 from muster.kube import client
 from muster.kube.client import Kube
-from muster.scheduler import cycle, policy
+from muster.scheduler import cycle
 from muster.scheduler.policy import Policy
 from muster.settings import Settings
 from muster.store.informers import Informers
@@ -61,10 +61,9 @@ async def _serve(port: int, source: Source, title: str) -> None:
 def _of_file(file: str) -> Source:
     saw, _ = recorded(file)
     seen = Seen(saw.snapshot(), saw.decide())
-    chosen = policy.parse(saw.policy) if saw.policy else policy.DEFAULT
     store = snapshot.empty_store(tuple(saw.rules.scheduler_names))
     words = f"A snapshot of {edge.format_time(saw.now)}: time stands still."
-    return Source(lambda: seen, lambda: chosen, store, live=False, words=words)
+    return Source(lambda: seen, store, live=False, words=words)
 
 
 class _Eye:
@@ -83,7 +82,6 @@ class _Eye:
         words = " ".join(f"{text[0].upper()}{text[1:]}." for text in told)
         self.source = Source(
             lambda: self._seen,
-            lambda: self._chosen,
             self._store,
             # By the rights of the kubeconfig: the user is at this machine.
             read=lambda _authorization, path, asked: kube.text(path, **asked),

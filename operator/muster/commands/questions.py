@@ -217,14 +217,12 @@ class Computed:
             runs = {"verdict": {"state": str(GangPhase.RUNNING)}}
             told = [written.get(key, {"gang": key, **runs}) for key in keys]
             return Answer(data(told, output), code)
-        unknown = view.open_questions(shown)
-        foretold = self.seen.forecast(unknown) if unknown else {}
         if listed or output == WIDE:
-            rows = [self._standing(key, foretold) for key in keys]
+            rows = [self._standing(key) for key in keys]
             return Answer(jobreport.table(rows, output), code)
-        return Answer("".join(self.report(key, foretold) for key in keys), code)
+        return Answer("".join(self.report(key) for key in keys), code)
 
-    def _standing(self, key: str, foretold: Mapping[str, float]) -> Standing:
+    def _standing(self, key: str) -> Standing:
         """Return how a gang would stand."""
         gang, decision, starts = self.gangs[key], self.decisions.get(key), ""
         verdict = Reported("", GangPhase.RUNNING)
@@ -233,25 +231,21 @@ class Computed:
         if not fits(decision):
             if not verdict.ever_possible:
                 starts = "never as things are"
-            elif verdict.eta is not None:
-                starts = edge.format_time(verdict.eta)
-            elif key not in foretold:
-                starts = "unknown"
             else:
-                starts = f"about {edge.format_time(foretold[key])}, if nothing else comes"
+                starts = "unknown" if verdict.eta is None else edge.format_time(verdict.eta)
         messages = (verdict.message,) if verdict.message else ()
         verdict = replace(verdict, summary=verdict.summary or _size(gang))
         return Standing(
             key, verdict.state, gang.queue, verdict, messages, (), gang.created, starts
         )
 
-    def report(self, key: str, foretold: Mapping[str, float]) -> str:
-        """Return the report on a gang. `foretold`: start times without a reservation."""
+    def report(self, key: str) -> str:
+        """Return the report on a gang."""
         gang, decision = self.gangs[key], self.decisions.get(key)
         if decision is None or fits(decision):
             lines = self._fitting(gang, decision)
         else:
-            standing = self._standing(key, foretold)
+            standing = self._standing(key)
             note = "not now" if standing.verdict.ever_possible else ""
             more = (*self._obstacles(gang, decision), *_minimums(gang))
             found = jobreport.lines(replace(standing, note=note), more)

@@ -39,9 +39,7 @@ from muster.kube import resources, serving
 from muster.kube.client import BROKEN, NOT_WRITTEN, ApiError, Kube
 from muster.kube.resources import Resource
 from muster.kube.tokens import ASKED_AT_ONCE, Bearers, Viewer
-from muster.scheduler import cycle
 from muster.scheduler.model import namespace_of
-from muster.scheduler.policy import Policy
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -51,10 +49,6 @@ PAUSE: Final = 1.0
 """Seconds between two views at the least."""
 SHARE: Final = 10
 """Pause after a view, as a multiple of its duration."""
-AHEAD: Final = 15.0
-"""Seconds between two forecasts at the least."""
-AHEAD_SHARE: Final = 50
-"""Pause after a forecast, as a multiple of its duration, which may be seconds."""
 IDLE: Final = 60.0
 """Seconds without a request after which views are forgotten."""
 KEPT: Final = 32
@@ -100,7 +94,6 @@ class Source:
 
     seen: Callable[[], Seen | None]
     """What the last cycle saw; None: this process is no leader."""
-    policy: Callable[[], Policy]
     store: Store
     why: Callable[[str], Sequence[Json]] | None = None
     """The decisions on a gang, by its key."""
@@ -182,9 +175,7 @@ class Dashboard:
         self._whole: View = view.NOTHING
         self._of: tuple[object, ...] = ()
         """What the view was made of."""
-        self._due = self._ahead = self._looked = 0.0
-        self._foretold: Mapping[str, float] = {}
-        self._looking: asyncio.Task[None] | None = None
+        self._due = self._looked = 0.0
         self._making, self._telling = asyncio.Lock(), asyncio.Lock()
         self._groups: dict[frozenset[str] | None, _Group] = {}
         self._streams: list[_Stream] = []
@@ -465,7 +456,7 @@ class Dashboard:
                     raise web.HTTPServiceUnavailable(text=UNMADE)
                 return
             jobs: list[Job] = list(self._source.store.jobs)
-            of = (seen, self._foretold, *jobs)
+            of = (seen, *jobs)
             if len(of) == len(self._of) and all(map(operator.is_, of, self._of)):
                 return
             if not self._of:
@@ -473,9 +464,7 @@ class Dashboard:
                 self._of = (seen,)
             started = time.monotonic()
             try:
-                self._whole = await asyncio.to_thread(
-                    view.make, seen, jobs, self._foretold, self._whole
-                )
+                self._whole = await asyncio.to_thread(view.make, seen, jobs, self._whole)
             except Exception as error:
                 log.exception("nobody sees anything on the page")
                 raise web.HTTPServiceUnavailable(text=UNMADE) from error
@@ -483,26 +472,6 @@ class Dashboard:
                 took = time.monotonic() - started
                 self._due = started + max(PAUSE, SHARE * took)
             self._of = of
-            if self._looking is None and started >= self._ahead:
-                self._looking = asyncio.create_task(self._look_ahead(seen))
-
-    async def _look_ahead(self, seen: Seen) -> None:
-        """Forecast when the gangs start that have no estimated start time."""
-        started = time.monotonic()
-        try:
-            asked = view.open_questions(seen.decisions)
-            policy = self._source.policy()
-            if asked:
-                found = await asyncio.to_thread(cycle.forecast, seen.snapshot, policy, asked)
-                self._foretold = found
-            elif self._foretold:
-                self._foretold = {}
-        except Exception:
-            log.exception("nobody knows when gangs start")
-        finally:
-            took = time.monotonic() - started
-            self._ahead = started + max(AHEAD, AHEAD_SHARE * took)
-            self._looking = None
 
     async def remember(self, _app: web.Application) -> AsyncIterator[None]:
         """Record who held what, also without viewers, as long as the page is served."""
@@ -530,7 +499,7 @@ class Dashboard:
         if left > 0:
             asyncio.get_running_loop().call_later(left, self._forget)
             return
-        self._whole, self._of, self._due, self._foretold = view.NOTHING, (), 0.0, {}
+        self._whole, self._of, self._due = view.NOTHING, (), 0.0
         self._groups.clear()
 
     def _alias(self, key: str) -> str:

@@ -220,7 +220,6 @@ class Operator:
         kube = None if settings.dashboard_auth == "none" else self.kube
         source = Source(
             lambda: loop.seen,
-            self.policy.get,
             self.store,
             loop.decision_log.entries,
             # Where nobody is asked who he is, nobody's rights are known.

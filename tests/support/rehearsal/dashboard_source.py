@@ -5,14 +5,12 @@ from dataclasses import replace
 
 from muster.commands.snapshot import empty_store
 from muster.dashboard.server import Source
-from muster.scheduler import policy
 from support.apiserver.memory import tfjob
 from support.builders import sample_clusters
 from support.builders.scheduler import make_pod
 
 _, WHOLE = sample_clusters.small()
 SEEN = replace(WHOLE, decisions=WHOLE.decisions[:1])
-"""Its start is promised: nothing is to be foretold, which would come as a difference, too."""
 RUNNING = {"type": "Running", "status": "True", "reason": "r", "message": "It runs."}
 EVENT = {"reason": "Queued", "message": "waits", "type": "Normal", "count": 3,
          "lastTimestamp": "2026-09-21T14:13:20Z"}  # fmt: skip
@@ -25,7 +23,7 @@ class Hall:
         """Show this."""
         self.seen, self.looked = seen, 0
         self.store = empty_store(("muster",))
-        self.source = Source(self.look, lambda: policy.DEFAULT, self.store, **more)
+        self.source = Source(self.look, self.store, **more)
 
     def look(self):
         """Return what the last cycle saw."""

@@ -318,7 +318,7 @@ const place = (gang) => el("p", { class: "place", "aria-label": `Position ${gang
 function start(gang) {
   if (!gang.eta) return gang.reason && gang.helps && gang.helps.some((text) => text.startsWith("no wait")) ? ["never as things are", ""] : ["nobody knows when", ""];
   const left = gang.eta - now();
-  return [left > 0 ? `in about ${lasting(left)}` : "any moment", `${clock(gang.eta)}${gang.promised ? ", promised" : ", if nothing else comes"}`];
+  return [left > 0 ? `in about ${lasting(left)}` : "any moment", `${clock(gang.eta)}, promised`];
 }
 function needs(gang) {
   return Object.entries(gang.asks || {}).map(([name, amount]) => `${amount} ${name.split("/").slice(-1)[0]}`);
