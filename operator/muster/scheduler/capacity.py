@@ -34,8 +34,6 @@ Column = TypeVar("Column", IntArray, FloatArray)
 Some = IntArray | BoolArray | slice
 """Nodes: (M,) positions, (N,) marks, or a slice of them."""
 ALL: Final = slice(None)
-FEW: Final = 256
-"""Below so many nodes the calls cost more than the numbers."""
 
 
 def best(rank: FloatArray, wanted: int) -> IntArray:
@@ -53,10 +51,7 @@ def best(rank: FloatArray, wanted: int) -> IntArray:
 
 
 class Stack:
-    """Nodes as they would be with some tasks of a shape more; a node may stand in many rows.
-
-    What no scorer looks at is not worked out.
-    """
+    """Nodes as they would be with some tasks of a shape more; a node may stand in many rows."""
 
     def __init__(
         self,
@@ -66,19 +61,16 @@ class Stack:
         count: IntArray,
         *,
         future: bool = False,
-        whole: bool = False,
     ) -> None:
         self.nodes: Final = nodes
         """(M,): positions."""
-        self._rows: Final = None if whole else nodes
         self._room, self._shape, self._count = room, shape, count[:, None]
         self.future: Final = future
         """It is about how it will be once all that is going has gone."""
 
     def of(self, column: Column) -> Column:
-        """Return of (N, ...) what the nodes have; not to be changed."""
-        # No copy where it is all nodes in order; `take` costs a fraction of the same by brackets.
-        return column if self._rows is None else column.take(self._rows, axis=0)
+        """Return of (N, ...) what the nodes have."""
+        return column.take(self.nodes, axis=0)
 
     @cached_property
     def allocatable(self) -> IntArray:
@@ -89,8 +81,7 @@ class Stack:
     def used(self) -> IntArray:
         """(M, R)."""
         room = self._room
-        rows = ALL if self._rows is None else self._rows
-        idle = room.free(rows, future=True) if self.future else self.of(room.idle)
+        idle = room.free(self.nodes, future=True) if self.future else self.of(room.idle)
         used: IntArray = self.allocatable - idle + self._count * self._shape.request
         return used
 
@@ -105,21 +96,13 @@ Scorer = Callable[[Stack], FloatArray]
 """(M,) scores, higher is better; NOWHERE forbids a node, which then holds more than it has."""
 
 
-def slots(free: IntArray, request: IntArray, columns: IntArray | None = None) -> IntArray:
-    """Return (M,) how often (R,) a request that is not all zero fits into (M, R) what is free.
-
-    `columns`: those of the request that are not zero, where they are known.
-    """
-    columns = np.flatnonzero(request) if columns is None else columns
-    if len(free) < FEW:
-        fitting: IntArray = np.maximum((free[:, columns] // request[columns]).min(axis=1), 0)
-        return fitting
+def slots(free: IntArray, request: IntArray) -> IntArray:
+    """Return (M,) how often (R,) a request that is not all zero fits into (M, R) what is free."""
     # Column by column, and divided by one number: for many nodes several times as fast.
-    counts = [free[:, column] // int(request[column]) for column in columns.tolist()]
-    least: IntArray = counts[0]
-    for more in counts[1:]:
-        np.minimum(least, more, out=least)
-    return np.maximum(least, 0, out=least)
+    columns = np.flatnonzero(request).tolist()
+    counts = [free[:, column] // int(request[column]) for column in columns]
+    least: IntArray = np.maximum(np.minimum.reduce(counts), 0)
+    return least
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -286,11 +269,8 @@ class Fit:
         self._scorer = scorer
         # Room may be kept for what cannot be placed yet, as its claim is not there.
         self._suits = (barred == 0) & (future or shape.refusal is None) & (not shape.unsupported)
-        self._columns = np.flatnonzero(shape.request)
         self._ranked = room.overfull
-        self._seen = len(room.touched)
-        self._version = room.affinity.version(shape_id)
-        self._compute(np.arange(len(barred)))
+        self._seen, self._version = 0, -1
 
     def refresh(self) -> Fit:
         """Follow what happened on the nodes since the last time."""
@@ -313,7 +293,7 @@ class Fit:
 
     def hold(self, nodes: Some, free: IntArray) -> IntArray:
         """Return (M,) how many tasks would fit on each of the nodes if (M, R) `free` were."""
-        capacity = slots(free, self.shape.request, self._columns)
+        capacity = slots(free, self.shape.request)
         capacity *= self._suits[nodes]
         if self._lasting and self._id in self._room.closed:
             capacity[self._room.closed[self._id][nodes]] = 0
@@ -329,15 +309,9 @@ class Fit:
         room = affinity.attached(self._id, future=self._future)
         return capacity if room is None else np.minimum(capacity, room[nodes])
 
-    def score(self, nodes: IntArray, depth: IntArray, *, whole: bool = False) -> FloatArray:
-        """Return (M,) the rank of each node when `depth` (M,) tasks of this shape came before.
-
-        `whole`: the nodes are all there are, in order.
-        """
-        future = self._future
-        return self._scorer(
-            Stack(self._room, self.shape, nodes, depth + 1, future=future, whole=whole)
-        )
+    def score(self, nodes: IntArray, depth: IntArray) -> FloatArray:
+        """Return (M,) the rank of each node when `depth` (M,) tasks of this shape came before."""
+        return self._scorer(Stack(self._room, self.shape, nodes, depth + 1, future=self._future))
 
     @property
     def rank(self) -> FloatArray:
@@ -362,12 +336,7 @@ class Fit:
         if not (self._ranked or self.shape.tied or self.capacity.any()):
             return Picks([], np.array([], np.int64), np.array([], np.int64))
         rank = self.rank
-        most = wanted
-        if self.shape.affinity and self._room.affinity.single(self._id):
-            # Where they only mind each other, and only on their nodes, each takes its own.
-            most = 1
-            self._pay(wanted)
-        elif self.shape.affinity or self.shape.wants:
+        if self.shape.affinity or self.shape.wants:
             return self._one_by_one(wanted, within, ahead=ahead)
         if within is None:
             heads = best(rank, wanted)
@@ -376,16 +345,13 @@ class Fit:
             heads = inside[best(rank[inside], wanted)]
         if not len(heads):
             return Picks([], heads, heads)
-        if most == 1:
+        if wanted == 1:
             return Picks(heads.tolist(), np.sort(heads), np.ones(len(heads), np.int64))
         limits = np.minimum(self.capacity[heads], wanted)
         order, counts = self._merge(heads, limits, wanted)
         taken = np.array(counts, np.int64)
         (used,) = taken.nonzero()
         return Picks(order, heads[used], taken[used])
-
-    def _pay(self, tasks: int) -> None:
-        self._room.budget.spend(TERM * (tasks + 1) * self._room.affinity.weight(self._id))
 
     def _one_by_one(self, wanted: int, within: BoolArray | None, *, ahead: bool) -> Picks:
         """Choose where each task changes what the next one may do."""
@@ -413,7 +379,7 @@ class Fit:
             affinity.add(self._id, heads, one)
             changed = np.arange(len(left)) if fond else heads
             rank[changed] = self.score(changed, depth[changed])
-        self._pay(len(order))
+        self._room.budget.spend(TERM * (len(order) + 1) * affinity.weight(self._id))
         nodes = np.flatnonzero(depth)
         affinity.add(self._id, nodes, -depth[nodes])
         return Picks(order, nodes, depth[nodes])
@@ -432,24 +398,10 @@ class Fit:
 
         It forbids only nodes that hold more than they have. Where none does the capacities stay.
         """
-        rank = self._scored(nodes, capacity)
+        rank = self.score(nodes, np.zeros(len(nodes), np.int64))
         rank[capacity == 0] = NOWHERE
         capacity[rank == NOWHERE] = 0
         self._ranks[nodes] = rank
-
-    def _scored(self, nodes: IntArray, capacity: IntArray) -> FloatArray:
-        """Return (M,) the ranks, at the least of those that have room."""
-        if len(nodes) < FEW:
-            return self.score(nodes, np.zeros(len(nodes), np.int64))
-        roomy = np.flatnonzero(capacity)
-        # All in order need no copy of their columns.
-        if 2 * len(roomy) > len(nodes):
-            roomy = np.arange(len(nodes))
-        whole, rank = len(roomy) == len(self._ranks), np.full(len(nodes), NOWHERE)
-        if len(roomy):
-            none = np.zeros(len(roomy), np.int64)
-            rank[roomy] = self.score(nodes[roomy], none, whole=whole)
-        return rank
 
     def _merge(
         self, heads: IntArray, limits: IntArray, wanted: int
