@@ -176,11 +176,6 @@ class Rules:
 
     def _first(self, name: str) -> Callable[..., Any]:
         asked = self._asked[name]
-        # Most policies have one plugin or none that answers, and each gang is asked several times.
-        if not asked:
-            return lambda *_: None
-        if len(asked) == 1:
-            return asked[0]
 
         def first(*subjects: object) -> object:
             answers = (answer(*subjects) for answer in asked)
@@ -190,8 +185,6 @@ class Rules:
 
     def _each(self, name: str, agree: Callable[[Iterable[bool]], bool]) -> Callable[..., bool]:
         asked = self._asked[name]
-        if len(asked) == 1:
-            return asked[0]
         return lambda *subjects: agree(answer(*subjects) for answer in asked)
 
     def asks(self, name: str) -> bool:
@@ -267,9 +260,6 @@ class Rules:
         """Return the sum of all weighted scores."""
         answers = (answer(shape) for answer in self._asked["score"])
         scorers: list[Scorer] = [scorer for scorer in answers if scorer is not None]
-        if len(scorers) == 1:
-            return scorers[0]
-
         return lambda stack: sum((s(stack) for s in scorers), np.zeros(len(stack.nodes)))
 
     def regions(self, ask: Ask) -> Iterator[Within]:

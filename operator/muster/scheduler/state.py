@@ -166,7 +166,6 @@ class GangState:
     """Where that is, as `Decision.room`."""
     eta: float | None = None
     """When it will find that room, if that is known."""
-    _wants: list[tuple[PodSetState, int]] | None = None
 
     @property
     def need(self) -> int:
@@ -227,15 +226,6 @@ class GangState:
 
     def demand(self) -> list[tuple[PodSetState, int]]:
         """Return which tasks, and how many of each, would make the gang just whole."""
-        # Most gangs are asked several times a cycle, and have nothing by its end.
-        given = self.ready - self.spec.ready or self.promised or self.lost or self.more
-        if given:
-            return self._demand()
-        if self._wants is None:
-            self._wants = self._demand()
-        return self._wants
-
-    def _demand(self) -> list[tuple[PodSetState, int]]:
         need, demand, lacks = self.need, [], dict[str, int]()
         if self.spec.leasts:
             # Minimums of roles are served first, so that earlier roles do not use up in extras

@@ -245,10 +245,7 @@ class _Search:
         session.room.closed, session.holder = closed, gang
         gang.reserved, gang.eta = True, eta
         names, where = session.snapshot.nodes.names, np.flatnonzero(room.any(axis=1))
-        # Most nodes keep the same: the decision is stored with one value for all of these.
-        once: dict[tuple[int, ...], tuple[int, ...]] = {}
-        amounts = (once.setdefault(each, each) for each in map(tuple, room[where].tolist()))
-        gang.room = dict(zip(map(names.__getitem__, where.tolist()), amounts, strict=True))
+        gang.room = {names[at]: tuple(room[at].tolist()) for at in where.tolist()}
         gang.blocked_by = self._blockers(tenants, room)
         for other in session.gangs:
             if other.spec.namespace in self._unreliable:
