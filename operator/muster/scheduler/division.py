@@ -8,6 +8,7 @@ Letters in array shapes: M divisions and queues, C parts of one division, R reso
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Final
@@ -220,41 +221,34 @@ def _level(
     bounds: tuple[FloatArray, FloatArray, FloatArray], weights: FloatArray, total: float
 ) -> FloatArray:
     caps, sure, least = bounds
-    if not least.any():
-        return fill(caps, weights, total)
+    if least.sum() < total:
+        return fill(caps, weights, total, least)
     # There is not even enough for what is promised: guarantees first, then the rest of the
     # promises, each in proportion.
-    if least.sum() >= total:
-        first, more = float(sure.sum()), least - sure
-        if first >= total:
-            return sure * (total / first if total else 0.0)
-        scaled: FloatArray = sure + more * ((total - first) / more.sum())
-        return scaled
-    lifted = np.zeros(len(caps), np.bool_)
-    given = least.copy()
-    # Whoever is lifted to the least lowers the level for the others, never raises it.
-    # Ends after at most as many rounds as there are parts, as each round lifts one at least.
-    while True:
-        rest = max(total - float(least[lifted].sum()), 0.0)
-        given[~lifted] = fill(caps[~lifted], weights[~lifted], rest)
-        low = ~lifted & (given < least)
-        if not low.any():
-            return given
-        given[low] = least[low]
-        lifted |= low
+    first, more = float(sure.sum()), least - sure
+    if first >= total:
+        return sure * (total / first if total else 0.0)
+    scaled: FloatArray = sure + more * ((total - first) / more.sum())
+    return scaled
 
 
-def fill(caps: FloatArray, weights: FloatArray, total: float) -> FloatArray:
-    """Return min(cap, level * weight) for the level at which all of `total` is used, or all caps.
+def fill(
+    caps: FloatArray, weights: FloatArray, total: float, least: FloatArray | float = 0.0
+) -> FloatArray:
+    """Return level * weight, at least `least` and at most cap, at the level that uses `total`.
 
-    Parts are satisfied in the order of cap / weight; what is left goes to the others by weight.
+    If all caps together are less than the total, these.
     """
-    given = np.zeros(len(caps))
-    weight = float(weights.sum())
-    # Whoever is satisfied first leaves more for the others, so in this order one pass finds the
-    # level; no search for it is needed.
-    for i in np.argsort(caps / weights, kind="stable").tolist():
-        given[i] = min(caps[i], total * weights[i] / weight)
-        total -= given[i]
-        weight -= weights[i]
+    floors, ceilings = least / weights, caps / weights
+    levels = np.unique((floors, ceilings))
+
+    def used(level: float) -> float:
+        return float(np.clip(level * weights, least, caps).sum())
+
+    # Between two of these levels the same parts rise, each by its weight.
+    level = levels[bisect_right(levels, total, key=used) - 1]
+    rising = (floors <= level) & (level < ceilings)
+    given: FloatArray = np.where(level < ceilings, least, caps)
+    rest = total - given[~rising].sum()
+    given[rising] = rest * weights[rising] / weights[rising].sum()
     return given
