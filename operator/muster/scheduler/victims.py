@@ -86,25 +86,19 @@ class Victims:
         """(U,): the API server refused to evict its gang, or its queue protects it for now."""
 
     def _number(self, counts: IntArray) -> None:
-        """Make a unit of each task above its gang's minimum, and one of the others of the gang.
+        """Make a unit of each task that may be above its gang's minimum, and one of the others.
 
-        Where any of its tasks may be those above the minimum, each is a unit, and the other one
-        has no tasks.
+        Any task of a gang may be, but of a gang with a minimum of each role only certain ones.
         """
-        place = np.arange(len(self._holder)) - np.repeat(np.cumsum(counts) - counts, counts)
-        single = place >= (counts - self.surplus)[self._holder]
+        single = (self.surplus > 0)[self._holder]
         bounds = np.cumsum(counts).tolist()
         for i, gang in enumerate(self.gangs):
-            # Which of their tasks are above the minimum of a role is not theirs to choose.
             if gang.leasts:
                 rows = slice(bounds[i] - int(counts[i]), bounds[i])
                 single[rows] = self._extras(i, rows)
-        ends = (self.surplus > 0) & (self.surplus < counts)
-        ends &= np.array([not gang.leasts for gang in self.gangs], np.bool_)
-        single |= ends[self._holder]
-        singles = np.bincount(self._holder, single, len(ends)).astype(np.int64)
+        singles = np.bincount(self._holder, single, len(counts)).astype(np.int64)
         # The first unit of a gang is its end, if not each task may go without the others.
-        ends |= singles < counts
+        ends = self.surplus < counts
         sizes = ends + singles
         starts = np.cumsum(sizes) - sizes
         # Numbered through all gangs by one running sum, then less the singles of the gangs before.
