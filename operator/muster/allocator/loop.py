@@ -499,5 +499,5 @@ class Loop:
 def _end_of_grace(snapshot: Snapshot, decisions: Sequence[Decision]) -> float:
     """Return when a gang has next run for so long that it may be evicted, if any might wait."""
     waits = any(d.verdict.state is GangPhase.WAITING for d in decisions)
-    ends = map(snapshot.spared_until, snapshot.gangs if waits and snapshot.sparing else ())
+    ends = map(snapshot.spared_until, snapshot.gangs if waits else ())
     return min((end for end in ends if end > snapshot.now), default=math.inf)

@@ -261,8 +261,7 @@ def unfit(session: Session, gang: GangState) -> Refusal | None:
         return excluded
     if gang.queue is None:
         return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{spec.queue}" does not exist')
-    kept_out = None if gang.queue.free else _kept_out(gang, gang.queue)
-    return kept_out or _oversized(session, gang) or session.rules.valid(gang)
+    return _kept_out(gang, gang.queue) or _oversized(session, gang) or session.rules.valid(gang)
 
 
 def _excluded(tasks: PodSetState) -> Refusal | None:

@@ -533,16 +533,6 @@ class Queue(BaseQueue):
         """Whether it admits new gangs, and lets those that run grow."""
         return self.state is QueuePhase.OPEN
 
-    @property
-    def free(self) -> bool:
-        """Whether it lets everybody in."""
-        return self.open and not (self.refusal or self.barred or self.priority_classes)
-
-    @property
-    def sparing(self) -> bool:
-        """Whether it keeps gangs from being evicted, for a time at least."""
-        return self.state is QueuePhase.DRAINING or self.min_runtime > 0
-
 
 @dataclass(frozen=True, slots=True)
 class Quota:
@@ -623,16 +613,6 @@ class Snapshot:
         while found is not None:
             yield found
             found = self.divisions.get(found.parent)
-
-    @property
-    def intertwined(self) -> bool:
-        """Whether what one queue may hold can depend on what others do."""
-        return bool(self.divisions) or any(queue.stake for queue in self.queues.values())
-
-    @property
-    def sparing(self) -> bool:
-        """Whether any queue keeps gangs from being evicted."""
-        return any(q.sparing for part in (self.queues, self.divisions) for q in part.values())
 
     def spared_until(self, gang: Gang) -> float:
         """Return until when nothing of the gang may be evicted, by what its queue says."""

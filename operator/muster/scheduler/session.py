@@ -218,7 +218,7 @@ class Session:
         )
         # A gang that still lacks its minimum is refused as a whole by `unfit`; only of one that is
         # whole the tasks beyond what it had are left out one by one.
-        if not (queue is None or queue.free or state.need) and queue.shut_by is not None:
+        if queue is not None and queue.shut_by is not None and not state.need:
             for tasks in state.tasks:
                 state.shut += tasks.shut()
         return state

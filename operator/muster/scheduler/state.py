@@ -91,11 +91,6 @@ class QueueState:
     """Seconds of the whole cluster that its gangs used, those of its parts included."""
     last_start: tuple[float, int] = (0.0, 0)
     """The time at which one of these gangs last started, and the number of that start."""
-    free: bool = field(init=False)
-    """It and all above it let everybody in."""
-
-    def __post_init__(self) -> None:
-        self.free = all(each.spec.free for each in self.lineage)
 
     @property
     def lineage(self) -> Sequence[QueueState]:

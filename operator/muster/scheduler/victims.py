@@ -80,8 +80,7 @@ class Victims:
         self.queues: Final = tuple(sorted({gang.queue for gang in self.gangs}))
         """The names of the queues that have victims."""
         self._number(sizes)
-        spares = snapshot.sparing
-        kept = (g.unevictable or (spares and snapshot.spared_until(g) > now) for g in self.gangs)
+        kept = (g.unevictable or snapshot.spared_until(g) > now for g in self.gangs)
         self.unevictable: Final[BoolArray] = self._of_gangs(kept) > 0
         """(U,): the API server refused to evict its gang, or its queue protects it for now."""
 

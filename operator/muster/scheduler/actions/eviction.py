@@ -543,15 +543,9 @@ class Trial:
 
     def _admissible(self, chosen: BoolArray) -> bool:
         """Return whether the queue's limits allow the gang once these are gone."""
-        session, victims, gang = self._session, self._victims, self._ask.gang
-        mark, lacking = session.mark(), self._lacking
-        # Where limits depend on each other, what other queues release may matter to this one.
-        if session.snapshot.intertwined:
-            session.evict(self._ask, chosen, None)
-        elif gang.spec.queue in victims.queues:
-            own = chosen & (victims.queue == victims.queues.index(gang.spec.queue))
-            lacking = lacking - victims.amount[own].sum(axis=0)
-        refusal = session.rules.admissible(gang, lacking)
+        session, mark = self._session, self._session.mark()
+        session.evict(self._ask, chosen, None)
+        refusal = session.rules.admissible(self._ask.gang, self._lacking)
         session.undo(mark)
         return refusal is None
 

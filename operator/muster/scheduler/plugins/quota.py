@@ -21,9 +21,6 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
     quotas = session.snapshot.quotas
 
     def affordable(gang: GangState, demand: Demand) -> Refusal | None:
-        # Most pods are charged to no quota.
-        if not any(tasks.pod_set.charge for tasks, _ in demand):
-            return None
         wanted: Counter[str] = Counter()
         for tasks, count in demand:
             # Only pods still to be created: those that exist were charged by the API server when
