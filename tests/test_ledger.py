@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3297,
     "muster": 1146,
     "runtime": 2282,
-    "scheduler": 10098,
+    "scheduler": 10094,
     "store": 3251,
     "tests": 69482,
     "tools": 3868,

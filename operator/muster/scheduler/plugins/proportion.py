@@ -61,15 +61,11 @@ class Standing:
         self._session = session
         snapshot = session.snapshot
         every = (*snapshot.divisions.values(), *snapshot.queues.values())
-        # A lending limit of one queue bounds all others: what it keeps unused is no room for them.
-        self._lends = any((q.stake.lending < UNLIMITED).any() for q in every if q.stake)
-        borrows = (q for q in every if q.stake and (q.stake.borrowing < UNLIMITED).any())
-        bounded = {q.name for q in every if (q.capability < UNLIMITED).any()}
-        bounded |= {queue.name for queue in borrows}
-        # What bounds a division bounds all that is below it.
-        all_ = self._lends or not bounded.isdisjoint(snapshot.divisions)
-        self.bounded: Final[Collection[str]] = snapshot.queues if all_ else bounded
-        """The queues that may not have just anything."""
+        limits = [queue.capability for queue in every]
+        for queue in every:
+            limits += [queue.stake.borrowing, queue.stake.lending] if queue.stake else ()
+        self.bounded: Final = any((limit < UNLIMITED).any() for limit in limits)
+        """Whether any queue limits what its gangs, or those of other queues, may have."""
 
     @cached_property
     def _tree(self) -> Tree:
@@ -235,13 +231,13 @@ class Standing:
 
     def admissible(self, gang: GangState, amount: FloatArray) -> Refusal | None:
         """Return which limit the gang would break, of its queue or of one above that."""
-        if gang.queue is None or gang.spec.queue not in self.bounded:
+        if gang.queue is None:
             return None
         for queue in gang.queue.lineage:
             ceiling = self._tree.ceilings[self._tree.place[queue.spec]]
             if (refusal := _above(gang, queue, amount, ceiling)) is not None:
                 return refusal
-        return self._not_lent(gang.queue, amount) if self._lends else None
+        return self._not_lent(gang.queue, amount) if self._tree.kept.any() else None
 
     def _not_lent(self, queue: QueueState, amount: FloatArray) -> Refusal | None:
         """Return which other queue lends no more of what it does not use."""
