@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2282,
     "scheduler": 10094,
     "store": 3251,
-    "tests": 69482,
+    "tests": 69488,
     "tools": 3868,
 }
 

@@ -95,15 +95,21 @@ def test_nobody_goes_over_a_limit(parts):
     before = proportion.shares(snapshot, ())
     after = proportion.shares(snapshot, cycle.schedule(snapshot, policy.DEFAULT))
     cpu = snapshot.resources.index("cpu")
-    kept = free = 0.0
-    for queue, row in tree.place.items():
-        if queue.name in snapshot.divisions and queue.parent == queue.name:
-            continue
+    queues = [queue for queue in tree.place if queue.parent != queue.name]
+
+    def reserved(queue, shares):
+        """Return what the queue holds, and what it and the queues below it do not lend."""
+        below = [each for each in queues if each.parent == queue.name]
+        held = [shares[each.name].allocated.get("cpu", 0) for each in (queue, *below)]
+        own = held[0] - sum(held[1:])
+        return max(
+            tree.kept[tree.place[queue], cpu], own + sum(reserved(q, shares) for q in below)
+        )
+
+    for queue in queues:
         held, was = (each[queue.name].allocated.get("cpu", 0) for each in (after, before))
-        assert held <= max(was, tree.ceilings[row, cpu]) + EXACT
-        if not queue.parent:
-            kept += max(tree.kept[row, cpu], held)
-            free += max(tree.kept[row, cpu], was)
+        assert held <= max(was, tree.ceilings[tree.place[queue], cpu]) + EXACT
+    kept, free = (sum(reserved(q, s) for q in queues if not q.parent) for s in (after, before))
     assert kept <= max(free, tree.total[cpu]) + EXACT
 
 
