@@ -22,7 +22,7 @@ LEDGER = {
     "commands": 5510,
     "controller": 4349,
     "dashboard": 557,
-    "frameworks": 2888,
+    "frameworks": 2825,
     "gang": 1566,
     "kube": 3652,
     "local": 3297,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2282,
     "scheduler": 10094,
     "store": 3251,
-    "tests": 69488,
+    "tests": 69443,
     "tools": 3868,
 }
 

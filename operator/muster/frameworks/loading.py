@@ -6,6 +6,7 @@ Keys are normalised, old fields folded in, defaults applied. Each breach says wh
 
 from __future__ import annotations
 
+import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -25,11 +26,16 @@ from muster.api.model import (
     SchedulingPolicy,
     packed,
 )
-from muster.frameworks import misspelt, sizes
+from muster.frameworks import misspelt
 from muster.frameworks.base import Framework, beyond, negative, unsupported
 
 MAX_PROBLEMS: Final = 1000
 """Problems of a job that are listed. A document of 3 MB may have a million."""
+_MAX_BYTES: Final = 1_572_864 - 65_536
+"""Of spec and uids: what etcd takes in one request, less metadata, conditions and verdict."""
+_UID_BYTES: Final = 39
+_SMALL: Final = 500
+"""The status of a job with so many pods is never too large."""
 _OVERRULED: Final = "spec.{0} is ignored because spec.runPolicy.{0} is set"
 _FINALIZERS: Final = (
     "spec.{}[{}].template.metadata.finalizers is ignored: pods that nobody lets go would hold "
@@ -203,7 +209,20 @@ def _problems(
     # These rules may enumerate the pods of the job.
     if readable and not own and not excess:
         yield from framework.spec.validate(job, domain)
-        yield from sizes.too_large(framework, spec, job, domain)
+        yield from _too_large(framework, spec, job)
+
+
+def _too_large(framework: Framework, spec: Mapping[str, Any], job: Job) -> Iterator[Problem]:
+    """Yield that a restart of all pods would not fit into the status, which lists their uids."""
+    if job.total > _SMALL:
+        most = (_MAX_BYTES - len(json.dumps(spec))) // _UID_BYTES
+        if job.total > most:
+            detail = (
+                f"Invalid value: {job.total}: must be less than or equal to {max(most, 0)} pods: "
+                "the status names each that is restarted, and with it the job would be larger "
+                "than the API server takes"
+            )
+            yield Problem(f"spec.{framework.spec_field}", detail)
 
 
 def _roles(

@@ -9,7 +9,7 @@ from typing import Any, Final
 from muster.api import names
 from muster.api.edge import integer, mapping, sequence, text
 from muster.api.jobs import Kind
-from muster.api.model import Job, Json, PodView, Replica
+from muster.api.model import Job, Json, PodView, Problem, Replica
 
 LAUNCHER: Final = "Launcher"
 WORKER: Final = "Worker"
@@ -31,6 +31,8 @@ MOUNT: Final = "/etc/mpi"
 NO_GPU: Final = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
 """Variables that, empty, keep the devices of a node from a launcher that only waits."""
 EVICTED: Final = "MPIJobEvicted"
+MAX_CONFIG_BYTES: Final = 1_048_576
+"""Bytes that the values of a ConfigMap may have."""
 
 KIND: Final = Kind(
     name="MPIJob",
@@ -131,6 +133,19 @@ def running(job: Job, pods: Iterable[PodView]) -> Iterator[str]:
 def script(lines: Iterable[str]) -> str:
     """Return a shell script that says these lines."""
     return "".join(f"{line}\n" for line in ("#!/bin/sh", *(f"echo {line}" for line in lines)))
+
+
+def too_large(job: Job, config: Json) -> Iterator[Problem]:
+    """Yield that the job's ConfigMap, with these contents while no worker runs, would not fit."""
+    data: Mapping[str, str] = config["data"]
+    # discover_hosts.sh repeats the hosts, in lines that are at most 3 bytes longer.
+    size = sum(map(len, data.values())) + len(data["hostfile"]) + 3 * job.total
+    if size > MAX_CONFIG_BYTES:
+        detail = (
+            f"Invalid value: {job.total}: its ConfigMap would take {size} bytes and may have "
+            f"{MAX_CONFIG_BYTES}; use fewer replicas or shorter names"
+        )
+        yield Problem(f"spec.{KIND.spec_field}", detail)
 
 
 def is_evicted(replica: Replica, pod: PodView) -> bool:

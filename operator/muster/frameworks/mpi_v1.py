@@ -269,6 +269,7 @@ MPI_V1: Final = base.Framework(
     ),
     spec=base.Spec(
         options={"slotsPerWorker": 1, "mainContainer": ""},
+        validate=lambda job, domain: mpi.too_large(job, _config(job, domain, ())),
         check=_check,
         notices=_notices,
         first_breach=True,

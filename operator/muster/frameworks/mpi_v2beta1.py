@@ -336,6 +336,7 @@ MPI_V2BETA1: Final = base.Framework(
     ),
     spec=base.Spec(
         options=mpi.KIND.defaults[mpi.V2BETA1],
+        validate=lambda job, domain: mpi.too_large(job, _config(job, domain, ())),
         check=_check,
         notices=_notices,
     ),
