@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1146,
     "runtime": 2282,
     "scheduler": 10094,
-    "store": 3251,
-    "tests": 69443,
+    "store": 3236,
+    "tests": 69455,
     "tools": 3868,
 }
 

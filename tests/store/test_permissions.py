@@ -14,7 +14,6 @@ import yaml
 
 from muster import gang
 from muster.api import names
-from muster.api.backoff import Backoff
 from muster.frameworks import FRAMEWORKS, rows
 from muster.frameworks.mpi_v1 import MPI_V1
 from muster.frameworks.mpi_v2beta1 import MPI_V2BETA1
@@ -267,7 +266,6 @@ CANNOT = 'x is forbidden: User "m" cannot {} resource "{}" in API group "" in th
 async def test_what_is_lost_is_asked_for_when_something_is_refused(monkeypatch):
     """It is told at once, blocks jobs when it is missing still, and until it is given back."""
     monkeypatch.setattr(permissions, "PAUSE", 0.01)
-    monkeypatch.setattr(permissions, "DOUBTS", Backoff(0.01, 0.01))
     create = Access("pods", "team", "create")
     nodes = Access("nodes", "", "watch")
     needed = (create, Access("events", "", "create"), Access("pods", "other", "create"), nodes)
@@ -298,20 +296,16 @@ async def test_what_is_lost_is_asked_for_when_something_is_refused(monkeypatch):
     gone.clear()
     await asyncio.sleep(0.1)
     assert (losses.problem, losses.blocks("team"), len(changed)) == ("", "", 2)
-    # Where something is refused that nobody needs, a loss is found at once all the same: also of
-    # what was refused before when nothing was missing, and after a review without an answer.
-    losses.doubt(CANNOT.format("watch", "nodes"))
-    await asyncio.sleep(0.1)
-    monkeypatch.setattr(permissions, "DOUBTS", Backoff(300.0, 300.0))
+    # What is refused and not needed is no reason to ask, a review without an answer is.
+    while not asked.locked():
+        await asked.acquire()
     losses.doubt(CANNOT.format("get", "secrets"))
     await asyncio.sleep(0.1)
-    losses.doubt(CANNOT.format("get", "secrets"))
-    await asyncio.sleep(0.1)
+    assert asked.locked()
     gone.add(nodes)
     trouble.append(ApiError(503, "", "no", None))
-    for _ in range(2):
-        losses.doubt(CANNOT.format("watch", "nodes"))
-        await asyncio.sleep(0.1)
+    losses.doubt(CANNOT.format("watch", "nodes"))
+    await asyncio.sleep(0.1)
     assert "may not watch nodes" in losses.blocks("other")
     gone.clear()
     await asyncio.sleep(0.1)
@@ -320,6 +314,24 @@ async def test_what_is_lost_is_asked_for_when_something_is_refused(monkeypatch):
     await asyncio.sleep(0.1)
     assert asked.locked()
     running.cancel()
+
+
+@pytest.mark.parametrize(
+    ("resource", "group", "known"),
+    [
+        ("pods/binding", "", "pods/binding"),
+        ("podgroups", "scheduling.x-k8s.io", "podgroups.scheduling.x-k8s.io"),
+        ("tfjobs/status", "kubeflow.org", "tfjobs.kubeflow.org/status"),
+    ],
+)
+def test_refusals_name_what_was_refused_with_group_and_subresource(resource, group, known):
+    """The message is that of the API server's authorizer."""
+    needed = (Access(known, "", "create"),)
+    losses = permissions.Losses(None, needed, "embedded", lambda: None)
+    losses.doubt(
+        f'x is forbidden: User "m" cannot create resource "{resource}" in API group "{group}"'
+    )
+    assert losses._doubt.is_set()
 
 
 async def test_jobs_are_retried_though_a_permission_was_missing_for_moments(monkeypatch):

@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from muster.api import names
-from muster.api.backoff import Backoff
 from muster.controller import permissions
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, Permission
@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 LEASES: Final = "leases.coordination.k8s.io"
 PAUSE: Final = 10.0
 """Seconds until what is missing is asked for again."""
-DOUBTS: Final = Backoff(1.0, 300.0)
-"""Between questions that find nothing missing."""
 BLOCKING: Final = frozenset({"pods", "services", "configmaps", "nodes"})
 """What no job can do without."""
 
@@ -62,22 +60,19 @@ class Losses:
     ) -> None:
         self._kube, self._needed, self._changed = kube, needed, changed
         self._overlay = overlay
-        self._doubt, self._fresh = asyncio.Event(), asyncio.Event()
-        """Set by a refusal, and by one that is not `_harmless`."""
-        self._refused, self._harmless = set[str](), set[str]()
-        """Verbs and resources refused since the last review, and those refused lately while
-        nothing was missing."""
+        self._verbs = {(it.resource, it.verb) for it in needed}
+        self._doubt = asyncio.Event()
         self.missing: tuple[Access, ...] = ()
         self._confirmed = frozenset[Access]()
         """Missing two times in a row: a server that has just started knows nobody's roles."""
 
     def doubt(self, message: str) -> None:
-        """Take in that something was refused for want of a role, with that message."""
-        verb_and_resource = message.partition(" cannot ")[2].partition(" in API group ")[0]
-        self._refused.add(verb_and_resource)
-        self._doubt.set()
-        if verb_and_resource not in self._harmless:
-            self._fresh.set()
+        """Record that a request was refused for want of a role, with that message."""
+        if found := _REFUSED.search(message):
+            verb, resource, slash, subresource, group = found.groups(default="")
+            dot = "." if group else ""
+            if (f"{resource}{dot}{group}{slash}{subresource}", verb) in self._verbs:
+                self._doubt.set()
 
     @property
     def problem(self) -> str:
@@ -97,13 +92,10 @@ class Losses:
 
     async def run(self) -> None:
         """Ask when there is doubt, and again for as long as anything is missing, for ever."""
-        fruitless = 0
         while True:
             await self._doubt.wait()
             self._doubt.clear()
-            self._fresh.clear()
             before, known = self.missing, self._confirmed
-            refused, self._refused = self._refused, set()
             try:
                 missing = await access.missing(self._kube, self._needed)
             except (ApiError, FencedError, *BROKEN) as error:
@@ -118,22 +110,15 @@ class Losses:
                     log.warning("%s", self.problem or "all permissions are there again")
                 if known != self._confirmed or not set(before) <= set(missing):
                     self._changed()
-                if not missing:
-                    self._harmless |= refused
-            # Where something is refused that nobody needs, there is nothing to be found.
             if self.missing:
-                fruitless = 0
-                await asyncio.sleep(PAUSE)
                 self._doubt.set()
-                continue
-            fruitless += 1
-            # What is refused for the first time in a while may be a loss.
-            try:
-                async with asyncio.timeout(DOUBTS.pause(fruitless)):
-                    await self._fresh.wait()
-            except TimeoutError:
-                self._harmless &= self._refused
+            await asyncio.sleep(PAUSE)
 
+
+_REFUSED: Final = re.compile(
+    r'cannot (\w+) resource "([^"/]+)(?:(/)([^"]+))?" in API group "([^"]*)"'
+)
+"""Verb, resource, slash, subresource and API group in the message of a refusal."""
 
 DELAYED: Final = "delayed-binding"
 """Folder of manifests/components with what claims need that wait for their first consumer."""
