@@ -17,10 +17,10 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 6330,
-    "api": 2988,
+    "api": 2986,
     "cluster": 6144,
     "commands": 5510,
-    "controller": 4349,
+    "controller": 4328,
     "dashboard": 557,
     "frameworks": 2825,
     "gang": 1566,
@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1146,
     "runtime": 2282,
     "scheduler": 10094,
-    "store": 3236,
-    "tests": 69455,
+    "store": 3232,
+    "tests": 69442,
     "tools": 3868,
 }
 

@@ -105,19 +105,19 @@ def test_a_pod_of_a_job(nodes, now, expected):
 
 
 @pytest.mark.parametrize(
-    ("views", "since"),
+    ("views", "loses"),
     [
-        ([node()], None),
-        ([node("False")], None),
-        ([node("Unknown")], DOWN),
-        ([node("Unknown"), node()], None),
-        ([node("Unknown", taints=[FENCE])], DOWN),
-        ([node(), SURE], -math.inf),
+        ([node()], False),
+        ([node("False")], False),
+        ([node("Unknown")], True),
+        ([node("Unknown"), node()], False),
+        ([node("Unknown", taints=[FENCE])], True),
+        ([node(), SURE], True),
     ],
 )
-def test_pods_may_be_lost_from_the_moment_that_their_node_is_unreachable(views, since):
-    """Long before they are treated as lost; of a node that is gone it is not known since when."""
-    assert away(*views).since("n1") == since
+def test_pods_may_be_lost_from_the_moment_that_their_node_is_unreachable(views, loses):
+    """Long before they are treated as lost."""
+    assert away(*views).loses("n1") == loses
 
 
 def test_what_kubernetes_takes_away_is_lost_at_once():

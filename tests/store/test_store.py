@@ -670,7 +670,7 @@ def test_pod_that_ended_keeps_its_end_when_a_restarted_kubelet_rejects_it(story,
     story.pod(status={"phase": phase, "containerStatuses": [container]})
     before = story.view()
     story.pod(status=OUT_OF_CPU, deletionTimestamp=edge.format_time(5))
-    assert story.view() == replace(before, deleting=True, deletion=5, deleted=5)
+    assert story.view() == replace(before, deleting=True, deletion=5)
 
 
 def test_removal_of_a_namespace_is_notified():

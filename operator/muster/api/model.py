@@ -349,8 +349,6 @@ class PodView(ObjectMeta):
     """None of a pod that is Ready, has no node, or has ended."""
     deletion: float = 0.0
     """When its grace period ends, of a pod that is being deleted."""
-    deleted: float = 0.0
-    """When its deletion was requested."""
     containers_started: float = field(default=0.0, compare=False)
     """When the last of its containers was started; 0: the kubelet reports none."""
     started: float = field(default=0.0, compare=False)

@@ -7,16 +7,16 @@ pods are replaced, the failure of a pod that had not failed before is part of th
 counted, and it is not permanent. Failures of pods that are created later count, so that each
 excuse needs another loss from outside.
 
-The order in which the operator observed loss and failure decides. Times are compared only if both
-were observed at once, as by an operator that has just started. A failure is then excused in doubt:
-that costs one restart that is not counted, and the opposite costs the job.
+The order in which the operator observed loss and failure decides. If both were observed at once,
+as by an operator that has just started, the failure is excused: that costs one restart that is
+not counted, and the opposite costs the job.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -30,10 +30,8 @@ from muster.gang import GangFacts, standing
 
 LOSSES_SECONDS: Final = 10.0
 """Seconds after a loss in which further losses belong to the same restart of the gang."""
-CLOCK_SKEW: Final = 5.0
-"""Seconds by which the clocks of kubelets and of the API server may differ."""
-Away = Callable[[str], float | None]
-"""Returns since when a node is unreachable, `-inf` if that is not known; None: it is not."""
+Away = Callable[[str], bool]
+"""Returns whether pods on a node may be lost."""
 
 
 @dataclass(slots=True)
@@ -45,8 +43,7 @@ class _Members:
     """uids of pods that may run on unreachable nodes."""
     failed: dict[str, tuple[Replica, PodView]] = field(default_factory=dict)
     """uid -> those that failed by themselves."""
-    lost: dict[str, float] = field(default_factory=dict)
-    """uid -> since when each of the lost ones is."""
+    lost: set[str] = field(default_factory=set)
     there: Counter[str] = field(default_factory=Counter)
     """Role -> members that are not lost, failed ones included."""
     running: int = 0
@@ -105,11 +102,10 @@ def observe(
     if not (released or (has_run and left < needed)):
         return after, {}
     run = stands if at is None else last.run
-    peers, gone = last.peers, last.stands - (present - found.lost.keys())
+    peers, gone = last.peers, last.stands - (present - found.lost)
     if at is None or gone:
         at = now + LOSSES_SECONDS if at is None or at < now else at
-        since = _since(found.lost.values(), there - needed)
-        late = (u for u, it in found.failed.items() if _may_follow(before, job, *it, since))
+        late = (u for u, it in found.failed.items() if _may_follow(before, job, *it))
         peers = peers.union(found.stands, found.away, late)
     marked = {
         name: replace(pod, part_of_loss=True)
@@ -141,9 +137,8 @@ def _members(
         waits = not (pod.node or pod.terminal)
         if waits or pod.uid in counted or index in completed[replica.role]:
             continue
-        since = _lost_since(job, framework, replica, pod, away)
-        if since is not None:
-            found.lost[pod.uid] = since
+        if _is_lost(job, framework, replica, pod, away):
+            found.lost.add(pod.uid)
             if not (pod.terminal or pod.deleting):
                 found.away.add(pod.uid)
             continue
@@ -156,38 +151,22 @@ def _members(
     return found
 
 
-def _lost_since(
-    job: Job, framework: Framework, replica: Replica, pod: PodView, away: Away
-) -> float | None:
-    """Return since when a member is being lost, None if it is not.
-
-    A pod that its node refused never ran, and one that is not replaced is no loss.
-    """
+def _is_lost(job: Job, framework: Framework, replica: Replica, pod: PodView, away: Away) -> bool:
+    # A pod that its node refused never ran, and one that is not replaced is no loss.
     if pod.deleting:
-        return pod.deleted
+        return True
     if pod.terminal:
-        ended = jobpods.disrupted(pod) and jobpods.is_replaced(job, framework, replica, pod)
-        return pod.ended if ended else None
+        return jobpods.disrupted(pod) and jobpods.is_replaced(job, framework, replica, pod)
     return away(pod.node)
 
 
-def _since(lost: Collection[float], spare: int) -> float:
-    """Return since when the gang lacks members that it needs, `-inf` if that is not known.
-
-    `spare`: how many are there beyond its minimum, below 0 if it lacks some.
-    """
-    may_lack = len(lost) + spare
-    return sorted(lost)[may_lack] if 0 <= may_lack < len(lost) else -math.inf
-
-
-def _may_follow(
-    before: Losses | None, job: Job, replica: Replica, pod: PodView, since: float
-) -> bool:
-    """Return whether a pod may have failed after the loss, as far as both are observed at once."""
-    counted = job.status.replicas.get(replica.type)
+def _may_follow(before: Losses | None, job: Job, replica: Replica, pod: PodView) -> bool:
+    """Return whether a pod may have failed after the loss."""
+    if before is not None:
+        return pod.uid in before.stands
     # What the status counts failed before the operator started.
-    first = not (counted and counted.failed) if before is None else pod.uid in before.stands
-    return first and pod.ended + CLOCK_SKEW >= since
+    counted = job.status.replicas.get(replica.type)
+    return not (counted and counted.failed)
 
 
 def _stored_had(job: Job, pods: Mapping[str, PodView]) -> int | None:

@@ -143,12 +143,10 @@ class AwayNodes:
         """Yield the names of those whose pods are unreachable or lost, now or later."""
         return iter(self._nodes)
 
-    def since(self, node: str) -> float | None:
-        """Return since when pods on a node may be lost, `-inf` if unknown; None: they are not."""
+    def loses(self, node: str) -> bool:
+        """Return whether pods on a node may be lost."""
         found = self._nodes.get(node)
-        if found is None or (self.outages.is_out(found.zone) and not found.fenced):
-            return None
-        return found.since
+        return found is not None and (found.fenced or not self.outages.is_out(found.zone))
 
     def look(
         self, job: Job | None, pods: Mapping[str, PodView], now: float

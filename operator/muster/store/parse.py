@@ -95,7 +95,6 @@ def pod(document: Json, use: PodUse | None = None, now: float = math.inf) -> Pod
     index = labels.get(names.REPLICA_INDEX, "")
     containers = status.get("containerStatuses") or ()
     first, conditions = status.get("initContainerStatuses") or (), status.get("conditions") or ()
-    deletion = epoch(metadata.get("deletionTimestamp") or "")
     said = (c for c in conditions if c.get("type") == "PodScheduled")
     unscheduled = next((c.get("message") or "" for c in said if c.get("status") == "False"), "")
     return PodView(
@@ -111,8 +110,7 @@ def pod(document: Json, use: PodUse | None = None, now: float = math.inf) -> Pod
         message=status.get("message") or unscheduled,
         doubt=("", "") if containers else _doubt(conditions),
         unready=_unready(document, containers, first),
-        deletion=deletion,
-        deleted=deletion - (edge.integer(metadata.get("deletionGracePeriodSeconds")) or 0),
+        deletion=epoch(metadata.get("deletionTimestamp") or ""),
         containers_started=_containers_started(containers),
         ends=(*_ends(containers), *_bad_ends(spec, first)),
         past_failures=(*_past_failures(containers), *_past_failures(first)),

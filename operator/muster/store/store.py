@@ -187,7 +187,7 @@ class Store:
         memory, me = self.children.losses, job.as_owner
         before, framework = memory.get(me), frameworks.of(job)
         known, found = losses.observe(
-            before, job, framework, pods, self.away.since, now, deletes=deletes
+            before, job, framework, pods, self.away.loses, now, deletes=deletes
         )
         memory.pop(me, None)
         if known is not None:

@@ -75,7 +75,7 @@ class World:
         job = load(self.framework, self.job)
         pods = {pod.name: pod for pod in map(parse.pod, self.of("Pod"))}
         own = {name: pod for name, pod in pods.items() if pod.owner == job.as_owner}
-        known = self.losses, job, of(job), own, self.silent.get, self.now
+        known = self.losses, job, of(job), own, self.silent.__contains__, self.now
         self.losses, marked = losses.observe(*known, deletes=True)
         over = {k for k, v in self.extra.items() if getattr(v, "until", math.inf) <= self.now}
         return Observed(
