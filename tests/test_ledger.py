@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1146,
     "runtime": 2282,
     "scheduler": 10094,
-    "store": 3232,
-    "tests": 69442,
+    "store": 3209,
+    "tests": 69448,
     "tools": 3868,
 }
 

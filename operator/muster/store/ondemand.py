@@ -8,7 +8,6 @@ is limited to our label shows no stranger that holds a name which a job wants.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import time
 from collections.abc import Collection, Iterable
@@ -133,7 +132,7 @@ QUARANTINE: Final = 5.0
 A kubelet that starts anew registers its node again within seconds, and its pods run on. Kubernetes
 waits 40 s before it takes such pods for gone; of a gang all others wait as long.
 """
-AT_ONCE: Final = 8
+POLL_SECONDS: Final = 1.0
 
 
 class GoneNodes:
@@ -144,57 +143,44 @@ class GoneNodes:
 
     def __init__(self, kube: Kube, store: Store) -> None:
         self._kube, self._store = kube, store
-        self._few = asyncio.Semaphore(AT_ONCE)
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._due: dict[str, float] = {}
+        """Node -> `time.monotonic()` from which on the server is asked for it."""
 
     async def run(self) -> None:
         """Ask for ever."""
-        news = asyncio.Queue[str]()
-        self._store.away.vanished = news.put_nowait
+        self._store.away.vanished = self._vanished
         # Those that went before anybody listened: while a process before this one worked, say.
         for name in {*self._store.columns.inhabited(), *self._store.away}:
             if self._store.knows_node(name) is False:
-                news.put_nowait(name)
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                name = await news.get()
-                # It came back in between, and goes again: that counts from now on.
-                if (earlier := self._asking.pop(name, None)) is not None:
-                    earlier.cancel()
-                self._asking[name] = task = tasks.create_task(self._settle(name))
-                task.add_done_callback(functools.partial(self._ended, name))
+                self._vanished(name)
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            now = time.monotonic()
+            await asyncio.gather(*(self._ask(n, at) for n, at in self._due.items() if now >= at))
 
-    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
-        if self._asking.get(name) is task:
-            del self._asking[name]
+    def _vanished(self, name: str) -> None:
+        self._due[name] = time.monotonic() + QUARANTINE
 
-    async def _settle(self, name: str) -> None:
-        answered = False
-        while not answered:
-            await asyncio.sleep(QUARANTINE)
-            if self._store.knows_node(name):
-                return
-            async with self._few:
-                answered = await self._ask(name)
-
-    async def _ask(self, name: str) -> bool:
-        try:
-            # To list is what the roles allow; without a version, it is what is there by now.
-            found = await self._kube.get(NODES.path(), fieldSelector=f"metadata.name={name}")
-        except (ApiError, *BROKEN) as error:
-            log.warning("it is not known whether node %s is gone: %s", name, error)
-            return False
-        items = found.get("items")
-        if not isinstance(items, list):  # it is no list at all
-            return False
-        # The watch may have shown it while the question was under way: that is the newer word.
+    async def _ask(self, name: str, at: float) -> None:
+        items = None
+        if not self._store.knows_node(name):
+            try:
+                # To list is what the roles allow; without a version, it is what is there by now.
+                found = await self._kube.get(NODES.path(), fieldSelector=f"metadata.name={name}")
+                items = found.get("items")
+            except (ApiError, *BROKEN) as error:
+                log.warning("it is not known whether node %s is gone: %s", name, error)
+        if self._due[name] != at:
+            return  # it came back meanwhile, and went again
+        # What the watch has shown meanwhile is the newer word.
         if self._store.knows_node(name):
-            return True
-        if items:
-            return self._store.relist_nodes(items, int(found["metadata"]["resourceVersion"]))
-        log.info("node %s is gone, and its pods make place", name)
-        self._store.confirm_gone(name)
-        return True
+            del self._due[name]
+        elif items == []:
+            del self._due[name]
+            log.info("node %s is gone, and its pods make place", name)
+            self._store.confirm_gone(name)
+        else:
+            self._vanished(name)
 
 
 def _named(views: Iterable[_View], wanted: Iterable[str]) -> tuple[_View, ...]:

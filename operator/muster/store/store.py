@@ -156,15 +156,6 @@ class Store:
             return None
         return nodes.get("", name) is not None
 
-    def relist_nodes(self, documents: Iterable[Json], version: int) -> bool:
-        """Take in nodes of a list of that version, unless the watch has shown more by now."""
-        nodes = self.collections["Node"]
-        if version < nodes.reached[""]:
-            return False
-        for document in documents:
-            nodes.take({"apiVersion": "v1", "kind": "Node", **document})
-        return True
-
     def confirm_gone(self, name: str) -> None:
         """Take in that the server has no node of that name: no pod runs there any more."""
         self.away.confirm(name)
