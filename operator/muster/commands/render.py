@@ -58,7 +58,6 @@ def run(files: Sequence[str], settings: Settings, namespace: str = "") -> int:
         waiting=settings.waiting(),
         placement=settings.placement,
         gangs=GangFacts(default_queue=settings.default_queue),
-        scheduler_names=settings.scheduler_names,
     )
     every = ((file, document) for file in files for document in documents(file))
     for number, (file, document) in enumerate(every):

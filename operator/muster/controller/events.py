@@ -266,8 +266,7 @@ def _of_abnormal(scope: Scope, pod: PodView, *, told: bool) -> Iterator[Emit]:
             message = f"{text} message: {end.message}"
             yield warning(end.reason or "Error", message, once=True, about=about)
     reason, message = pod.doubt
-    schedulers = (scope.backend.scheduler_name, *scope.context.scheduler_names)
-    ours = scope.backend.embedded and pod.scheduler_name in schedulers
+    ours = scope.backend.embedded and pod.scheduler_name in scope.backend.scheduler_names
     if message and not ours and not (told and not pod.node):
         text = f"Error pod {pod.name} condition message: {message}"
         yield warning(reason or names.Event.UNSCHEDULABLE, text, once=True, about=pod.uid)

@@ -44,8 +44,6 @@ class Context:
     """`create`: pods are created on their nodes; `bind`: they are bound afterwards."""
     gangs: GangFacts = field(default_factory=GangFacts)
     """What the gang backends need, without the facts of one job."""
-    scheduler_names: tuple[str, ...] = ("muster", "kube-batch")
-    """Schedulers that the embedded allocator answers for."""
     missing: str = ""
     """Why the gang scheduler's API cannot be used, in a sentence; empty if it can."""
     dropped: Mapping[str, frozenset[str]] = field(default_factory=dict)

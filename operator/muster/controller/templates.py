@@ -162,8 +162,7 @@ def pod_builder(
         **link.spec,
         "restartPolicy": str(policy),
     }
-    schedulers = (backend.scheduler_name, *context.scheduler_names)
-    allocated = backend.embedded and (whole.get("schedulerName") or "") in schedulers
+    allocated = backend.embedded and whole.get("schedulerName") in backend.scheduler_names
     if allocated:
         # The allocator treats nodeName in the template as one of the requirements of the pod. In
         # the pod it would bypass all the others.

@@ -429,7 +429,6 @@ class Operator:
                 queues=self.store.groups.queues,
                 api_version=api.api_version if api else "",
             ),
-            scheduler_names=self.settings.scheduler_names,
             missing=missing,
             lacking=lacking,
         )
