@@ -836,8 +836,6 @@ def test_a_field_of_a_group_that_the_server_drops_is_told_counted_and_known(
         assert f"left spec.{field} out of PodGroup mnist" in text
         assert story.registry.get_sample_value(*count) == times
     assert [record.levelname for record in caplog.records].count("WARNING") == 1
-    if backend is gang.KUBERNETES:
-        assert "may preempt single pods" in text
 
     story.go()
     assert story.dropped == {"PodGroup": {field}}

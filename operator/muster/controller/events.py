@@ -220,12 +220,11 @@ def of_failed_status(kind: str, error: str) -> Emit:
     return warning(f"FailedUpdate{kind}", text, once=True, about=f"{kind}/status")
 
 
-def of_dropped(kind: str, name: str, paths: Mapping[str, str]) -> Emit:
-    """Return the event that the server left fields out of a group; path -> what that means."""
+def of_dropped(kind: str, name: str, paths: Iterable[str]) -> Emit:
+    """Return the event that the server left fields out of a group."""
     listed = ", ".join(f"spec.{path}" for path in paths)
-    means = "; ".join(dict.fromkeys(filter(None, paths.values())))
     text = f"The API server has left {listed} out of {kind} {name}: it does not know this, or has "
-    text += f"it switched off{means and f'; {means}'}"
+    text += "it switched off"
     return warning(names.Event.GROUP_FIELD_DROPPED, text, once=True, about=f"{kind}/{listed}")
 
 

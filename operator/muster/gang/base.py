@@ -282,11 +282,6 @@ class GangBackend:
         patch = {key: value for key, value in difference["spec"].items() if key in follow}
         return {"spec": patch} if patch else None
 
-    def without(self, key: str) -> str:
-        """Return what it means that the server leaves out a group's field, or nothing."""
-        fields = (each for api in self.apis for each in api.fields)
-        return next((each.without for each in fields if each.key == key), "")
-
     def notices(self, job: Job, facts: GangFacts) -> tuple[Notice, ...]:
         """Return what the job's author should know, once per generation."""
         carried = {f.policy for f in self.api(facts.api_version).fields} if self.apis else set()

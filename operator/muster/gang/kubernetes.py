@@ -18,8 +18,6 @@ MIXED_SCHEDULER_NAMES = "MixedSchedulerNames"
 _GATES = (
     "the feature gates GenericWorkload and, on 1.36, GangScheduling and WorkloadAwarePreemption"
 )
-_SINGLY = "kube-scheduler may preempt single pods of the gang"
-_ITS_PODS = "the priority of the gang is that of its pods"
 _SCHEDULED = ("PodGroupInitiallyScheduled", "PodGroupScheduled")
 """Condition by which a group waits: of Kubernetes 1.37 and later, of 1.36."""
 
@@ -38,8 +36,8 @@ def _api(version: str, reference: Field, whole: Json | str, *, follows: bool) ->
             "minAvailable",
             follows=follows,
         ),
-        Field("disruptionMode", lambda _job, _facts: whole, without=_SINGLY),
-        Field("priorityClassName", demand.priority_class, "priorityClass", without=_ITS_PODS),
+        Field("disruptionMode", lambda _job, _facts: whole),
+        Field("priorityClassName", demand.priority_class, "priorityClass"),
     )
     update = Update.REPLACE_BEFORE_PODS
     of = _GROUP, version, "podgroups", "PodGroup"

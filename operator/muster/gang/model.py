@@ -66,8 +66,6 @@ class Field:
     """What is on the server stays where the job asks for nothing."""
     follows: bool = False
     """It can change where it is, also in a group that is made anew for any other."""
-    without: str = ""
-    """What it means that the server leaves it out, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -534,8 +534,7 @@ class Reconciler:
         self._dropped[kind] = known.difference(left) | fields
         if not paths:
             return
-        means = {path: self._backend.without(path.rpartition(".")[2]) for path in paths}
-        told = events.of_dropped(kind, job.name, means)
+        told = events.of_dropped(kind, job.name, paths)
         if not fields <= known:
             log.warning("%s: %s", job.key, told.message)
         for path in paths:
