@@ -18,6 +18,7 @@ from muster.controller import replacement
 from muster.controller.jobpods import PodFate
 from muster.controller.scope import Scope
 from muster.gang import standing
+from muster.gang.base import FIRST_REPORT, GROUP_GRACE
 
 SUMMARY: Final = 120
 """Characters of a summary that still fit the column GANG."""
@@ -35,11 +36,14 @@ _OBSTACLES: Final = frozenset(
 
 def look_again(scope: Scope) -> float | None:
     """Return when a foreign scheduler's silence is to be reported, if that is still to come."""
-    if scope.context.missing:
+    group, backend = scope.observed.group, scope.backend
+    if scope.context.missing or backend.read is None:
         return None
-    return scope.backend.look_again(
-        scope.observed.group, scope.job, scope.group_facts, _members(scope), scope.now
-    )
+    if group is None:
+        last = scope.job.status.gang
+        reported = last is not None and last.reason == Reason.GROUP_MISSING
+        return None if reported or not scope.roster.own else scope.now + GROUP_GRACE
+    return None if backend.admits(group) else group.created + FIRST_REPORT
 
 
 def names_in_use(scope: Scope) -> tuple[PodView, ...]:

@@ -337,23 +337,6 @@ class GangBackend:
             ever_possible=found.reason not in HOPELESS,
         )
 
-    def look_again(
-        self,
-        group: GroupView | None,
-        job: Job,
-        facts: GangFacts,
-        pods: Sequence[PodView],
-        now: float,
-    ) -> float | None:
-        """Return when `verdict` may say more as silence lasts; None if never."""
-        if self.read is None or (group is not None and self.admits(group)):
-            return None
-        waiting = tally(job, facts, pods, now).waiting
-        if group is None and not waiting:
-            return None
-        at = group.created + FIRST_REPORT if group else waiting[0].created + GROUP_GRACE
-        return at if at > now else None
-
 
 def _amendment(key: str, there: Any, value: Any) -> Json:
     """Return what a merge patch says of a field, nothing if it is as it should be.
