@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1146,
     "runtime": 2280,
     "scheduler": 10094,
-    "store": 3209,
-    "tests": 69446,
+    "store": 3185,
+    "tests": 69433,
     "tools": 3868,
 }
 

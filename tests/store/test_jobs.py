@@ -75,34 +75,6 @@ def test_a_job_that_is_over_is_kept_small():
     assert not World(found).settle().job["status"].get("reason")
 
 
-def crowded(**fields):
-    """Return a job whose template has more containers than any pod."""
-    job = wordy(**fields)
-    spec = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
-    spec["containers"] = [{**spec["containers"][0], "name": f"c{i}"} for i in range(1000)]
-    return job
-
-
-@pytest.mark.parametrize("status", [{}, {"startTime": "2023-11-14T22:13:20Z"}])
-def test_a_job_that_cannot_begin_is_kept_small(status):
-    """Its problems may be as large as the server takes. A start time does not show any pods."""
-    jobs, key = show(crowded(status=status))
-    problems = jobs.get(key).problems
-    assert "Too many: 1000" in str(problems)
-    assert len(json.dumps(jobs.find(key))) < 1500
-    assert len(json.dumps([r.template for r in jobs.get(key).replicas])) < 500
-    assert jobs.get(key).problems == problems
-
-
-def test_a_job_that_became_invalid_while_it_ran_is_kept_as_it_is():
-    """Its pods go on as its templates say."""
-    admitted = {"state": "Placed", "admissionTime": "2023-11-14T22:13:20Z"}
-    job = crowded(status={"gang": admitted})
-    jobs, key = show(job)
-    assert jobs.get(key).problems
-    assert jobs.find(key)["spec"] == job["spec"]
-
-
 @pytest.mark.parametrize(
     "spec", [None, 5, {"tfReplicaSpecs": [1]}, {"tfReplicaSpecs": {"Worker": 1}}]
 )
@@ -292,11 +264,11 @@ class Crowd:
             limits=limits,
         )
 
-    def show(self, name, minute, *, namespace="team", gone=False, **fields):
+    def show(self, name, minute, *, namespace="team", gone=False, text=LONG, **fields):
         """Show a job, or its end; return its key."""
         document = tfjob(Worker=2)
         (role,) = document["spec"]["tfReplicaSpecs"].values()
-        role["template"]["metadata"] = {"annotations": {"long": LONG}}
+        role["template"]["metadata"] = {"annotations": {"long": text}}
         self.version += 1
         document["metadata"] |= {"name": name, "namespace": namespace, "uid": f"uid-{name}"}
         document["metadata"] |= {
@@ -368,6 +340,21 @@ def test_too_large_jobs_are_read_again_once_they_fit():
         crowd.version = minute
         crowd.show(name, minute)
     assert crowd.too_large() == []
+
+
+def test_younger_jobs_follow_when_the_oldest_too_large_job_is_removed():
+    """It needed more than was free, and they need less."""
+    crowd = Crowd()
+    crowd.show("a", 0)
+    crowd.show("big", 1, text=2 * LONG)
+    crowd.show("c", 2)
+    last = crowd.show("d", 3)
+    crowd.show("c", 2, gone=True)
+    assert crowd.too_large() == ["big", "d"]
+    crowd.requeued.clear()
+    crowd.show("big", 1, text=2 * LONG, gone=True)
+    assert last in crowd.requeued
+    assert crowd.jobs.fits(last)
 
 
 def test_too_large_job_is_read_again_once_its_pods_are_observed():

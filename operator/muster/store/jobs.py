@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
 from muster.api import edge, names, quantity, status
 from muster.api.jobs import MAX_JOB_BYTES, MAX_JOB_BYTES_PER_NAMESPACE
-from muster.api.model import Job, Json, Problem, packed
+from muster.api.model import Job, Json, Problem
 from muster.api.owner import Owner
 from muster.api.reasons import GangPhase
 from muster.api.status import JobStatus
@@ -131,38 +131,27 @@ def _without_history(metadata: Json) -> Json:
     return kept
 
 
-def _without_templates(framework: Framework, spec: Any, most: int | None = None) -> Any:
+def _without_templates(framework: Framework, spec: Any) -> Any:
     """Return the spec of a job that is over: its templates only name their containers.
 
-    No pod is made of them any more, and finished jobs may be many and stay for long. `most`: so
-    many containers are left of each.
+    No pod is made of them any more, and finished jobs may be many and stay for long.
     """
     roles = edge.mapping(spec).get(framework.spec_field)
     if not isinstance(roles, dict):
         return spec
-    return {**spec, framework.spec_field: {key: _bare(role, most) for key, role in roles.items()}}
+    return {**spec, framework.spec_field: {key: _bare(role) for key, role in roles.items()}}
 
 
-def _bare(role: Any, most: int | None = None) -> Any:
+def _bare(role: Any) -> Any:
     template = edge.mapping(edge.mapping(role).get("template"))
     containers = edge.sequence(edge.mapping(template.get("spec")).get("containers"))
     if not containers:
         return role
     named = [
         {key: c[key] for key in ("name", "image") if key in c}
-        for c in map(edge.mapping, containers[:most])
+        for c in map(edge.mapping, containers)
     ]
     return {**role, "template": {"spec": {"containers": named}}}
-
-
-def _lighten(entry: _JobEntry, job: Job) -> None:
-    """Keep of the templates of a job that cannot begin one container each, however large."""
-    document = entry.document
-    spec = _without_templates(entry.framework, document.get("spec"), 1)
-    entry.content = to_json({**document, "spec": spec})
-    lean = (_bare({"template": replica.template}, 1)["template"] for replica in job.replicas)
-    replicas = zip(job.replicas, lean, strict=True)
-    entry.job = replace(job, replicas=tuple(replace(r, packed=packed(t)) for r, t in replicas))
 
 
 def _identity(framework: Framework, document: Json) -> Json:
@@ -209,17 +198,16 @@ them came first counts as so much of a second."""
 
 _Age = tuple[str, int, str]
 """When a job was created, the number of its arrival, and its key: the youngest is the largest."""
-_Item = TypeVar("_Item", _Age, int)
 
 
-def _put(table: dict[str, list[_Item]], namespace: str, item: _Item, sign: int) -> None:
-    """Add an item to those of a namespace, which are in order, or remove it."""
-    items = table.setdefault(namespace, [])
+def _put(table: dict[str, list[_Age]], namespace: str, age: _Age, sign: int) -> None:
+    """Add a job to those of a namespace, which are in order, or remove it."""
+    ages = table.setdefault(namespace, [])
     if sign > 0:
-        insort(items, item)
+        insort(ages, age)
     else:
-        del items[bisect_left(items, item)]
-    if not items:
+        del ages[bisect_left(ages, age)]
+    if not ages:
         del table[namespace]
 
 
@@ -254,8 +242,6 @@ class Jobs:
         """Namespace -> those of these jobs that can wait for free memory, the oldest first."""
         self._too_large: dict[str, list[_Age]] = {}
         """Namespace -> the jobs without a document, the oldest first."""
-        self._too_large_sizes: dict[str, list[int]] = {}
-        """Namespace -> the bytes of these, the smallest first."""
         self._site = site
         self.ended: Callable[[Framework, str], None] = lambda _framework, _namespace: None
         """Called for every removed job that this operator manages: its row and its namespace."""
@@ -300,27 +286,20 @@ class Jobs:
                 freed -= 0 if entry.too_large else sign * entry.size
         if after is not None:
             self._leave_out(after.owner.namespace)
-        # Each job that is read again is followed by the next one that fits.
-        read = after is not None and before is not None and before.too_large > after.too_large
-        if freed > 0 or read:
-            fitting = min(self._fitting(), default=None)
-            if fitting is not None:
-                self._enqueue(fitting[-1])
-
-    def _fitting(self) -> Iterator[_Age]:
-        """Yield of each namespace the oldest job without a document that would fit now."""
-        for space, ages in self._too_large.items():
-            left = min(most - self._sizes[of] for of, most, _ in self._limits.of(space))
-            # Not one by one: there may be 100,000 of which none fits.
-            if self._too_large_sizes[space][0] <= left:
-                yield next(age for age in ages if self._jobs[age[-1]].size <= left)
+        # Each job that is read again, or removed, is followed by the next one that fits.
+        last = before is not None and before.too_large and not (after and after.too_large)
+        if freed > 0 or last:
+            # Only the oldest of each namespace: there may be 100,000 of which none fits.
+            oldest = (ages[0] for ages in self._too_large.values())
+            fitting = [age for age in oldest if self._limit(self._jobs[age[-1]]) is None]
+            if fitting:
+                self._enqueue(min(fitting)[-1])
 
     def _count(self, entry: _JobEntry, sign: int) -> None:
         """Add an entry to those that are kept in full, or without a document, or remove it."""
         namespace, age = entry.owner.namespace, (entry.created, entry.arrival, entry.owner.key)
         if entry.too_large:
             _put(self._too_large, namespace, age, sign)
-            _put(self._too_large_sizes, namespace, entry.size, sign)
             return
         if entry.waits:
             _put(self._waiting, namespace, age, sign)
@@ -397,9 +376,6 @@ class Jobs:
                 text = f"TooLarge: {entry.size} bytes of this job exceed {limit}"
                 job = replace(job, problems=(Problem("", text),))
             entry.job = job
-            # One that became invalid while it ran goes on, as its templates say.
-            if job.problems and standing.admission_time(job.status) is None:
-                _lighten(entry, job)
         return entry.job
 
     def __iter__(self) -> Iterator[Job]:
