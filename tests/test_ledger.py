@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6330,
-    "api": 2986,
-    "cluster": 6144,
+    "allocator": 6318,
+    "api": 2983,
+    "cluster": 6140,
     "commands": 5509,
     "controller": 4327,
     "dashboard": 557,
@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3652,
     "local": 3297,
     "muster": 1146,
-    "runtime": 2280,
+    "runtime": 2261,
     "scheduler": 10094,
-    "store": 3185,
-    "tests": 69433,
+    "store": 3162,
+    "tests": 69359,
     "tools": 3868,
 }
 

@@ -362,37 +362,6 @@ async def test_running_pods_stay_where_it_is_not_known_whether_others_are_create
         assert s.loop.verdict(s.store.jobs.get(URGENT)).state == "Reserved"
 
 
-async def refused_by_webhook(s, count):
-    """Return the keys of new jobs whose dry runs were refused, as webhook x failed."""
-    s.server.admit = raising(500, "InternalError", 'failed calling webhook "x": no route')
-    keys = [f"TFJob/team/job{number}" for number in range(count)]
-    for number, key in enumerate(keys):
-        s.create(name=key.rpartition("/")[2], workers=1, hostname=f"h{number}")
-    await s.until(lambda: all(map(s.refusal, keys)))
-    return keys
-
-
-async def test_jobs_start_when_a_webhook_that_failed_accepts_the_pods_of_one():
-    """Otherwise each would wait for the end of its own back-off, minutes later."""
-    async with running(Story()) as s:
-        keys = await refused_by_webhook(s, 4)
-        s.server.admit = lambda sent: sent
-        s.store.accepted('failed calling webhook "x"')
-        await s.until(lambda: all(map(s.nodes, keys)))
-
-
-async def test_one_dry_run_at_a_time_finds_out_if_a_webhook_answers_again(monkeypatch):
-    """It is soon, however long the webhook has failed; those of other jobs keep their back-off."""
-    monkeypatch.setattr(dryrun, "PROBE_SECONDS", 0.2)
-    async with running(Story()) as s:
-        keys = await refused_by_webhook(s, 3)
-        left = sorted(s.refusal(key).until - time.time() for key in keys)
-        assert (left[0] < 1, left[1] > 5) == (True, True)
-        s.server.admit = lambda sent: sent
-        async with asyncio.timeout(5):
-            await s.until(lambda: all(map(s.nodes, keys)))
-
-
 async def test_room_that_was_made_is_kept_though_dry_runs_fail_then(monkeypatch):
     """The evicted pods have lost their work for it."""
     monkeypatch.setattr(members, "TRIED_SECONDS", 1.0)

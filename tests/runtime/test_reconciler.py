@@ -502,35 +502,6 @@ def test_a_refusal_is_tried_ever_more_rarely_whatever_else_can_be_made(story):
     assert round(story.store.jobs.refusal(job, 0.0).until - time.time()) == 10
 
 
-def test_jobs_that_wait_for_a_webhook_are_retried_when_one_of_them_is_accepted(story, monkeypatch):
-    """The message names the webhook."""
-    accepted = []
-    monkeypatch.setattr(story.store, "accepted", accepted.append)
-    story.server.refuses["create", "configmaps/one"] = 500
-    story.go(create("one", "ConfigMap"))
-    story.server.refuses.clear()
-    story.go(create("one", "ConfigMap"))
-    story.go(create("one", "ConfigMap"))
-    assert accepted == ["create configmaps/one refused"]
-
-
-def test_statuses_that_wait_for_a_webhook_are_retried_when_one_of_them_is_written(
-    story, monkeypatch
-):
-    """A finished job keeps its capacity until then. Each retries two others, and no more."""
-    error, retried = ApiError(500, "InternalError", 'failed calling webhook "x": y', None), []
-    for name in ("one", "two", "three"):
-        story.reconciler._unchanged[name] = error.message
-    monkeypatch.setattr(story.store.jobs, "enqueue", retried.extend)
-    monkeypatch.setattr(story.server, "meanwhile", lambda: (_ for _ in ()).throw(error))
-    with pytest.raises(ApiError):
-        story.go(STATUS)
-    story.server.meanwhile = None
-    for _ in range(2):
-        story.go(STATUS)
-    assert retried == ["one", "two"]
-
-
 def test_refusals_of_an_autoscaler_do_not_delay_attempts_of_other_objects(story):
     """Each has a back-off of its own."""
     scaler = create("mnist", "HorizontalPodAutoscaler")

@@ -337,20 +337,6 @@ def test_refused_jobs_are_reconciled_at_once_with_other_permissions(story):
     assert (jobs.refusal(job, 0.0), story.asked()[0]) == (None, {KEY})
 
 
-def test_each_job_that_a_webhook_accepts_again_retries_two_that_wait_for_it(story):
-    """Many are retried while it answers, and few where it fails again."""
-    jobs, hook = story.store.jobs, 'failed calling webhook "{}": no route'
-    for number in range(5):
-        story.put(tfjob(name=f"job{number}", Worker=1), uid=f"uid-{number}")
-        job, name = jobs.get(f"TFJob/team/job{number}"), "other" if number == 2 else "x"
-        jobs.refuse(job, Refusal("Pod", W0, "InternalError", hook.format(name), 1e12))
-    refused = [
-        story.store.accepted(message) or {int(key[-1]) for key, _ in jobs._refusals}
-        for message in ("exceeded quota", hook.format("y"), hook.format("x"), hook.format("x"))
-    ]
-    assert refused == [{0, 1, 2, 3, 4}, {0, 1, 2, 3, 4}, {2, 3, 4}, {2}]
-
-
 def test_a_job_that_is_gone(story):
     """Its key and its uid lead nowhere; pods that it left ask for no pass."""
     story.store.jobs.refuse(story.job, Refusal("Pod", W0, "Forbidden", "quota", 1e12))

@@ -18,7 +18,7 @@ from typing import Final
 from muster import frameworks
 from muster.allocator.background import Background
 from muster.allocator.members import Ask
-from muster.api.backoff import QUOTA, after_refusal, failed_webhook
+from muster.api.backoff import QUOTA, after_refusal
 from muster.api.model import Job
 from muster.cluster import dryrun
 from muster.cluster.dryrun import NO_DRY_RUN, SERVICE, Answer, Key
@@ -39,8 +39,6 @@ PATIENCE: Final = 30.0
 
 An API server that needs seconds to refuse one pod cannot answer anyone while it refuses hundreds.
 """
-PROBE_SECONDS: Final = 10.0
-"""Seconds between dry runs of pods that a webhook refused because it did not answer."""
 AGAIN: Final = 60.0
 """Seconds after which it is tried again where nothing could be found out."""
 _OPEN: Final = re.compile(f"{QUOTA}|{NO_DRY_RUN}")
@@ -76,10 +74,8 @@ class PodTrials:
         """Has to run: what it ends is not answered any more."""
         self._askers: dict[Key, dict[str, Ask]] = {}
         """Of the questions that are under way, by job."""
-        self._refused: dict[Key, tuple[int, str]] = {}
-        """How often in a row, and the last message."""
-        self._probes: dict[str, float] = {}
-        """By webhook that failed: when the next dry run finds out if it answers again."""
+        self._refused: dict[Key, int] = {}
+        """How often in a row."""
         store.dry_runs.made = True
 
     async def look(self, asks: Collection[Ask]) -> None:
@@ -161,7 +157,7 @@ class PodTrials:
         if refused is not None:
             found = self._refusal(ask, refused, clock.now())
             return replace(found, stored=answer.stored, kind=SERVICE)
-        self._store.accepted(self._refused.pop(ask.key, (0, ""))[1])
+        self._refused.pop(ask.key, None)
         return answer
 
     async def _service_error(self, ask: Ask, now: float) -> ApiError | None:
@@ -191,16 +187,8 @@ class PodTrials:
         # Whoever edits his templates makes ever new keys: rather than grow, all counts begin anew.
         if len(self._refused) >= dryrun.MOST:
             self._refused.clear()
-        times = self._refused.get(ask.key, (0, ""))[0] + 1
-        self._refused[ask.key] = times, error.message
-        pause = after_refusal("Pod", error.code, error.message).pause(times)
-        webhook = failed_webhook(error.message)
-        # One of the jobs that wait for the webhook retries early. If its dry run is accepted, the
-        # other jobs are retried.
-        if webhook and now >= self._probes.get(webhook, now):
-            pause = min(pause, PROBE_SECONDS)
-            self._probes[webhook] = now + pause
-        until = now + pause
+        times = self._refused[ask.key] = self._refused.get(ask.key, 0) + 1
+        until = now + after_refusal("Pod", error.code, error.message).pause(times)
         message = error.message.replace(f'"{_pod_name(ask)}"', ASKED)
         return Answer(until, refused=message, reason=error.reason, at=now)
 

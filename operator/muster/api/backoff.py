@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -39,6 +38,8 @@ AFTER_REFUSAL: Final = Backoff(2.0, 60.0)
 """Seconds between two tries of what the API server refuses."""
 _AFTER_REJECTION: Final = Backoff(10.0, 300.0)
 """Seconds between two attempts to create an object that admission rejects, now at least."""
+_AFTER_FAILED_WEBHOOK: Final = Backoff(10.0, 60.0)
+"""Seconds between two attempts to create a pod while a webhook does not answer."""
 _INVALID: Final = 422
 _REJECTED: Final = frozenset({400, 403, 404, 413, _INVALID})
 REFUSED: Final = frozenset({*_REJECTED, 500})
@@ -51,12 +52,6 @@ QUOTA: Final = "exceeded quota"
 """Part of the API server's message for a full ResourceQuota: its code is a plain 403."""
 
 
-def failed_webhook(message: str) -> str:
-    """Return the part of the API server's message that names a webhook which did not answer."""
-    found = re.search(f'{HOOK} "[^"]*"', message)
-    return found[0] if found else ""
-
-
 def is_rejection(code: int, message: str) -> bool:
     """Return whether the same object gets this error again until something changes."""
     return code in _REJECTED or HOOK in message
@@ -65,5 +60,7 @@ def is_rejection(code: int, message: str) -> bool:
 def after_refusal(kind: str, code: int, message: str) -> Backoff:
     """Return the back-off between two attempts to create an object that was refused."""
     # Attempts to create a gang start and end pods, a full quota gets free as other pods end.
-    rejected = kind == "Pod" and is_rejection(code, message) and QUOTA not in message
+    if kind == "Pod" and HOOK in message:
+        return _AFTER_FAILED_WEBHOOK
+    rejected = kind == "Pod" and code in _REJECTED and QUOTA not in message
     return _AFTER_REJECTION if rejected or code == _INVALID else AFTER_REFUSAL

@@ -147,10 +147,6 @@ class DryRuns:
             if expired or len(self._answers) > MOST:
                 del self._answers[oldest]
 
-    def drop(self, cause: str) -> None:
-        """Forget the refusals whose message contains the cause."""
-        self._answers = {k: it for k, it in self._answers.items() if cause not in it.refused}
-
     def forbid_node(self, namespace: str, now: float) -> None:
         """Record that admission rejects pods of the namespace that are created with a node."""
         self._without_node[namespace] = now + NODE_FORBIDDEN_SECONDS

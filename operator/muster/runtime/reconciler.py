@@ -26,7 +26,6 @@ from muster.api.backoff import (
     REFUSED,
     Backoff,
     after_refusal,
-    failed_webhook,
 )
 from muster.api.edge import mapping
 from muster.api.model import Job, Json, ObjectView
@@ -89,7 +88,7 @@ _Named = tuple[str, str]
 """Kind and name of one of a job's objects."""
 CHANGES: Final[_Named] = ("", "")
 """Stands for changes of objects that there are."""
-_NEVER: Final[tuple[_Named | None, int, str]] = (None, 0, "")
+_NEVER: Final[tuple[_Named | None, int]] = (None, 0)
 
 
 @dataclass(slots=True)
@@ -142,13 +141,11 @@ class Reconciler:
         """By job: of which one all that is kept here by its key."""
         self._under_way: dict[str, _UnderWay] = {}
         """By job."""
-        self._retries: dict[tuple[str, bool], tuple[_Named, int, str]] = {}
-        """By job: the object that was refused last, the number of refusals in a row, and the last
-        message. The autoscaler, on which no other object depends, has its own entry."""
+        self._retries: dict[tuple[str, bool], tuple[_Named, int]] = {}
+        """By job: the object that was refused last, and the number of refusals in a row. The
+        autoscaler, on which no other object depends, has its own entry."""
         self._cut_short: dict[str, int] = {}
         """Passes in a row that ended before their end."""
-        self._unchanged: dict[str, str] = {}
-        """By job: why the server refused its status or another change in the last pass."""
         self._unwatched = Unwatched(kube, backend.companions)
         self.takeover = Takeover(kube, store)
         self._groups = {api.kind for api in backend.apis}.union(backend.companions)
@@ -274,7 +271,6 @@ class Reconciler:
         for of_autoscaler in (False, True):
             self._retries.pop((key, of_autoscaler), None)
         self._cut_short.pop(key, None)
-        self._unchanged.pop(key, None)
         self._unwatched.forget(key)
 
     def _left_alone(self, job: Job, framework: Framework) -> float | None:
@@ -337,12 +333,10 @@ class Reconciler:
         """Return the seconds until the next pass. Raises ApiError, if the status was refused."""
         job = turn.job
         if turn.unwritten is not None:
-            self._note_refusal(job.key, turn.unwritten.message)
             refused = events.of_failed_status(job.kind, turn.unwritten.message)
             self._record(job, [*events.of_writes(turn.done), refused])
             raise turn.unwritten
         self._cut_short.pop(job.key, None)
-        self._note_refusal(job.key, turn.refused[0].message if turn.refused else "")
         if turn.refused:
             self._record(job, turn.refused)
             pause = AFTER_REFUSAL.pause(self._count(job.key, CHANGES))
@@ -351,19 +345,6 @@ class Reconciler:
         if self._retries.get((job.key, False), _NEVER)[0] == CHANGES:
             del self._retries[job.key, False]
         return None if again == math.inf else again
-
-    def _note_refusal(self, key: str, message: str) -> None:
-        """Keep why changes were refused in a pass; empty: none was.
-
-        Two other jobs that wait for the same webhook are retried then, as in `Store.accepted`.
-        """
-        before = self._unchanged.pop(key, "")
-        if message:
-            self._unchanged[key] = message
-        elif webhook := failed_webhook(before):
-            self._store.accepted(before)
-            waiting = (other for other, it in self._unchanged.items() if webhook in it)
-            self._store.jobs.enqueue(itertools.islice(waiting, 2))
 
     def _soon(self, key: str) -> float:
         """Take in that a pass ended before its end; return the pause after it."""
@@ -399,7 +380,7 @@ class Reconciler:
         for of_autoscaler in (False, True):
             slot = turn.job.key, of_autoscaler
             if self._retries.get(slot, _NEVER)[0] in made:
-                self._store.accepted(self._retries.pop(slot)[2])
+                del self._retries[slot]
         return True
 
     async def _follow(self, turn: _Turn, lanes: Sequence[Sequence[Action]], at_first: int) -> None:
@@ -430,11 +411,11 @@ class Reconciler:
             for _ in range(begun):
                 tasks.create_task(follow_next())
 
-    def _count(self, key: str, what: _Named, message: str = "") -> int:
+    def _count(self, key: str, what: _Named) -> int:
         """Take in that the server refuses something for a job; return how often in a row now."""
         slot = key, what[0] == names.AUTOSCALER
         count = self._retries.get(slot, _NEVER)[1] + 1
-        self._retries[slot] = what, count, message
+        self._retries[slot] = what, count
         return count
 
     async def _create(self, turn: _Turn, action: Create) -> bool:
@@ -583,7 +564,7 @@ class Reconciler:
             # A dry run accepted such a pod. Before the next attempt another one is made.
             self._store.dry_runs.changed(job.namespace)
         backoff = after_refusal(kind, error.code, error.message)
-        pause = backoff.pause(self._count(job.key, named, error.message))
+        pause = backoff.pause(self._count(job.key, named))
         self._metrics.count(kind, "refused")
         message = error.message
         if error.unpermitted and kind == "Secret":

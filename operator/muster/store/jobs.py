@@ -7,7 +7,7 @@ import heapq
 import itertools
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -438,20 +438,13 @@ class Jobs:
             return None
         return refusal
 
-    def retry_refused(self, namespace: str, cause: str = "", most: int | None = None) -> None:
-        """Drop the refusals of the namespace's jobs, of all jobs if it is empty.
-
-        `cause`: only refusals whose message contains it; `most`: the maximum number of them.
-        """
-        found = (
-            slot
-            for slot, (_, refusal) in self._refusals.items()
-            if namespace in ("", slot[0].split("/")[1]) and cause in refusal.message
-        )
-        for slot in list(itertools.islice(found, most)):
-            del self._refusals[slot]
-            self._note(slot[0])
-            self._enqueue(slot[0])
+    def retry_refused(self, namespace: str) -> None:
+        """Drop the refusals of the namespace's jobs, of all jobs if it is empty."""
+        for key, of_autoscaler in list(self._refusals):
+            if namespace in ("", key.split("/")[1]):
+                del self._refusals[key, of_autoscaler]
+                self._note(key)
+                self._enqueue(key)
 
     def key_of(self, owner: Owner | None) -> str | None:
         """Return the key of the job that is meant, or None if there is no such job."""
@@ -482,11 +475,7 @@ class Jobs:
     def enqueue_all(self) -> None:
         """Ask for a pass over every job, and for what was refused before."""
         self.retry_refused("")
-        self.enqueue(self._jobs)
-
-    def enqueue(self, keys: Iterable[str]) -> None:
-        """Ask for a pass over each of these jobs."""
-        for key in list(keys):
+        for key in list(self._jobs):
             self._enqueue(key)
 
     def revision(self, key: str) -> int:

@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 
 from muster import frameworks
 from muster.api import edge, names
-from muster.api.backoff import failed_webhook
 from muster.api.model import (
     BatchView,
     GroupView,
@@ -200,17 +199,6 @@ class Store:
         """Take in that an object is not there any more, as a write has shown."""
         for collection in self._kept(kind):
             collection.discard(namespace, name, uid)
-
-    def accepted(self, refusal: str) -> None:
-        """Record that the API server accepts what it refused with that message before.
-
-        If a webhook had failed, two other jobs that wait for it are retried at once. Each of them
-        retries two others if it is accepted, and none if the webhook fails again.
-        """
-        if webhook := failed_webhook(refusal):
-            self.dry_runs.drop(webhook)
-            self.jobs.retry_refused("", webhook, 2)
-            self._trigger()
 
     # What is kept, by kind.
 
