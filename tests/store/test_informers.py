@@ -51,15 +51,14 @@ class Server:
         yield {}
 
 
-def follow(server, store, *, grant=()):
+def follow(server, store, *, batches=False):
     """Return which paths are asked for in one reading of everything, and by which label."""
 
     async def read():
         made = Informers(server, store)
         await made.read()
-        for kind in grant:
-            for informer in made.grant(kind):
-                await informer.read()
+        for informer in made.grant_batches() if batches else ():
+            await informer.read()
 
     asyncio.run(read())
     return {path for path in server.asked if path.count("/") != 3 or path.startswith("/api/")}
@@ -88,7 +87,7 @@ def test_without_an_allocator_only_what_is_of_jobs():
 def test_a_cycle_reads_the_whole_cluster(jobs):
     """Pods on all nodes, whoever made them; quotas only where pods are still to be created."""
     server = Server()
-    found = follow(server, Store(gang.EMBEDDED, jobs), grant=gang.EMBEDDED.optional)
+    found = follow(server, Store(gang.EMBEDDED, jobs))
     assert server.asked["/api/v1/pods"] == ""
     assert {"/api/v1/nodes", "/api/v1/namespaces", "/apis/storage.k8s.io/v1/csinodes"} <= found
     assert "/apis/node.k8s.io/v1/runtimeclasses" in found
@@ -101,19 +100,8 @@ def test_every_collection_of_the_store_is_fed():
     kinds = [FRAMEWORKS["TFJob"], FRAMEWORKS["MPIJob"], FRAMEWORKS["PyTorchJob"]]
     for backend in (gang.EMBEDDED, gang.NONE):
         store = Store(backend, kinds, ["a", "b"])
-        granted = [names.BATCH_JOB, *backend.optional]
-        follow(Server(), store, grant=granted)
+        follow(Server(), store, batches=True)
         assert {kind for kind, held in store.collections.items() if not held.complete} == set()
-
-
-def test_process_is_ready_without_what_it_can_work_without():
-    """A permission for it may be removed, as it may be missing at the start."""
-    made = Informers(Server(), Store(gang.EMBEDDED, JOBS))
-    before = list(made)
-    for kind in gang.EMBEDDED.optional:
-        assert made.grant(kind)
-    assert list(made) == before
-    assert [*before, *made.grant(names.BATCH_JOB)] == list(made)
 
 
 def test_jobs_that_may_not_be_listed(caplog):

@@ -13,9 +13,7 @@ import pytest
 import yaml
 
 from muster import gang
-from muster.api import names
 from muster.frameworks import FRAMEWORKS, rows
-from muster.frameworks.mpi_v1 import MPI_V1
 from muster.frameworks.mpi_v2beta1 import MPI_V2BETA1
 from muster.kube import access
 from muster.kube.access import Access
@@ -31,11 +29,6 @@ def needed(backend="none", namespaces=(), lease=None):
     """Return what an operator for all kinds needs."""
     chosen = gang.BACKENDS[backend]
     return permissions.needed(chosen, FRAMEWORKS.values(), namespaces, lease)
-
-
-def optional(backend):
-    """Return what a backend can do without."""
-    return access.accesses(gang.BACKENDS[backend].optional.values(), ())
 
 
 def granted(*paths):
@@ -70,7 +63,7 @@ def test_shipped_roles_are_enough_and_no_more(backend):
     component = MANIFESTS / "components" / backend / "roles.yaml"
     roles = granted(*files, *([component] if component.exists() else []))
     everything = set().union(*roles.values())
-    asked = [*needed(backend, lease=("muster-system", "muster")), *optional(backend)]
+    asked = needed(backend, lease=("muster-system", "muster"))
     beyond = {rule for rule in everything if rule[0].endswith("/finalizers")}
     assert {(a.resource, a.verb) for a in asked} == everything - beyond
     wide = set().union(*(rules for name, rules in roles.items() if name.endswith("-cluster")))
@@ -79,14 +72,10 @@ def test_shipped_roles_are_enough_and_no_more(backend):
 
 
 def test_the_schedulers_roles_are_enough_and_no_more():
-    """Alone it makes no group and no pod, and what its roles grant is what it asks for.
-
-    The limits of volumes are asked for apart: it works without them, too.
-    """
+    """Alone it makes no group and no pod, and what its roles grant is what it asks for."""
     files = ("components/scheduler/roles.yaml", "base/leases.yaml")
     roles = granted(*(MANIFESTS / file for file in files))
     asked = permissions.needed(gang.EMBEDDED, (), (), ("muster-system", "kube-batch"))
-    asked += tuple(optional("embedded"))
     wanted = {(access.resource, access.verb) for access in asked}
     assert wanted == set().union(*roles.values())
     assert not {("pods", "create"), ("configmaps", "list")} & wanted
@@ -143,7 +132,7 @@ async def test_gangs_learn_that_volumes_may_not_be_patched(monkeypatch):
 
     monkeypatch.setattr(access, "missing", missing)
     store = Store(gang.EMBEDDED, ())
-    informers = SimpleNamespace(store=store, grant=lambda _kind: [])
+    informers = SimpleNamespace(store=store, grant_batches=list)
     missed.append(Access("persistentvolumes", "", "patch"))
     volumes, said = store.columns.volumes, asyncio.Queue[str]()
     made = permissions.Grants(None, informers, (), (), lambda: said.put_nowait(volumes.unserved))
@@ -188,7 +177,7 @@ async def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.Mon
     monkeypatch.setattr(permissions, "PAUSE", 0.0)
     jobs = Slow()
     store = Store(gang.SCHEDULER_PLUGINS, ())
-    informers = SimpleNamespace(store=store, grant=lambda kind: {names.BATCH_JOB: [jobs]}[kind])
+    informers = SimpleNamespace(store=store, grant_batches=lambda: [jobs])
     made = permissions.Grants(None, informers, [MPI_V2BETA1], ())
     await made.look()
     assert "mpi" in "".join(made.lacking.values())
@@ -198,45 +187,6 @@ async def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.Mon
     jobs.synced.set()
     await asyncio.wait([following], timeout=0.1)
     assert not made.lacking
-    following.cancel()
-
-
-async def test_no_kind_waits_for_the_first_list_of_another(monkeypatch, caplog):
-    """One that cannot be listed, whatever the account may do, is missed by itself."""
-    monkeypatch.setattr(permissions, "PAUSE", 0.0)
-    denied = {"jobs.batch", "runtimeclasses.node.k8s.io", "roles.rbac.authorization.k8s.io"}
-    denied.add("serviceaccounts")
-    granted = asyncio.Queue[str]()
-
-    async def missing(_kube: object, accesses: list[Access]) -> tuple[Access, ...]:
-        return tuple(access for access in accesses if access.resource in denied)
-
-    def grant(kind: str) -> list[Slow]:
-        granted.put_nowait(kind)
-        return [Slow()]
-
-    monkeypatch.setattr(access, "missing", missing)
-    store = Store(gang.EMBEDDED, FRAMEWORKS.values())
-    informers = SimpleNamespace(store=store, grant=grant)
-    made = permissions.Grants(None, informers, [MPI_V2BETA1, MPI_V1], ())
-    await made.look()
-    assert len(made.lacking) == 2
-    following = asyncio.create_task(made.run())
-    first = {await granted.get() for _ in range(3)}
-    assert first == {names.CSI_NODE, names.CSI_DRIVER, names.STORAGE_CAPACITY}
-    # The operator asks again many times, and logs the gap once.
-    await asyncio.sleep(0.05)
-    (line,) = (text for text in caplog.messages if "RuntimeClass" in text)
-    assert line.startswith("what a RuntimeClass adds to its pods is not looked at")
-    assert "may not list, watch runtimeclasses.node.k8s.io" in line
-    denied.remove("runtimeclasses.node.k8s.io")
-    assert await granted.get() == names.RUNTIME_CLASS
-    denied.clear()
-    others = {await granted.get(), await granted.get()}
-    assert others == {names.BATCH_JOB, names.SERVICE_ACCOUNT}
-    await asyncio.sleep(0.05)
-    assert granted.empty()
-    assert list(made.lacking) == [MPI_V2BETA1.operator.name]
     following.cancel()
 
 
@@ -250,7 +200,7 @@ async def test_a_server_in_trouble_has_granted_nothing(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(access, "missing", missing)
     store, granted = Store(gang.SCHEDULER_PLUGINS, ()), asyncio.Event()
-    informers = SimpleNamespace(store=store, grant=lambda _kind: granted.set() or [])
+    informers = SimpleNamespace(store=store, grant_batches=lambda: granted.set() or [])
     made = permissions.Grants(None, informers, [MPI_V2BETA1], ())
     await made.look()
     assert list(made.lacking.values()) == ["no"]

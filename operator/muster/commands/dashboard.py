@@ -91,7 +91,6 @@ class _Eye:
     async def read(self) -> None:
         """Read all once. Raises ApiError and connection errors."""
         await self._informers.read()
-        await snapshot.read_optional(self._informers)
 
     async def follow(self, tasks: asyncio.TaskGroup) -> None:
         """Follow for ever what was read."""

@@ -224,8 +224,7 @@ class _Reader:
         backend, lease = chosen.backend, (chosen.lock_namespace, chosen.leader_election_id)
         elected = lease if chosen.leader_elect else None
         needed = permissions.needed(backend, chosen.frameworks, chosen.namespaces, elected)
-        optional = access.accesses(backend.optional.values(), chosen.namespaces)
-        return await self._denied((*needed, *optional), self._account)
+        return await self._denied(needed, self._account)
 
     async def _components(self, jobs: Sequence[Job]) -> Mapping[str, tuple[Access, ...]]:
         rows = {row.operator.component: row for row in map(frameworks.of, jobs)}

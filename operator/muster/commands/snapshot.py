@@ -6,7 +6,6 @@ Jobs that are not submitted yet may be added, as the gangs that they would be.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,14 +24,12 @@ from muster.cluster.queues import QueueInput
 from muster.cluster.recording import Recording
 from muster.commands import render
 from muster.commands.live import RefusedError
-from muster.kube.client import ApiError, Kube
+from muster.kube.client import Kube
 from muster.scheduler.model import Snapshot
 from muster.scheduler.policy import Policy
 from muster.settings import Settings
 from muster.store.informers import Informers
 from muster.store.store import NOBODY, Callbacks, Store
-
-log = logging.getLogger(__name__)
 
 
 def empty_store(
@@ -50,20 +47,9 @@ async def observe(
     store = empty_store(tuple(sorted(settings.scheduler_names)))
     informers = Informers(kube, store)
     await informers.read()
-    await read_optional(informers)
     found, queues, snapshot = look(store, settings, chosen, now)
     rules = GangRules.of(settings, store.classes)
     return store, recording.take(store.columns, found, queues, rules, snapshot, chosen)
-
-
-async def read_optional(informers: Informers) -> None:
-    """Read once what few clusters need, as far as this account may. Raises connection errors."""
-    for kind, permission in informers.store.backend.optional.items():
-        try:
-            for informer in informers.grant(kind):
-                await informer.read()
-        except ApiError as error:
-            log.warning("%s is not looked at: %s", permission.purpose, error.message)
 
 
 def look(

@@ -8,7 +8,7 @@ scheduler says of a gang is read here, too, and made into a verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from muster.api import edge, names
@@ -187,8 +187,6 @@ class GangBackend:
     """How to get the API when it is missing, in a sentence."""
     permissions: tuple[Permission, ...] = ()
     """What the operator must be allowed to do for it, beside what every job needs."""
-    optional: Mapping[str, Permission] = field(default_factory=dict)
-    """What it works without, too, though not as well: which kinds it may follow."""
     delayed_binding: tuple[Permission, ...] = ()
     """What it needs for gangs whose claims wait for their first consumer, and for no other."""
     pods_first_on_delete: bool = False

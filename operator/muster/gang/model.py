@@ -88,8 +88,6 @@ class Permission:
     verbs: tuple[str, ...]
     everywhere: bool = False
     """Needed for the whole cluster, also when the jobs of only one namespace are handled."""
-    purpose: str = ""
-    """What is not looked at without it, where the backend works all the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,8 @@ class Informers:
             for informer in self._each(kind, row.resource, {})
         ]
         """They only read where Kopf follows the jobs."""
-        self._granted: dict[str, list[Informer]] = {}
-        """Of what not every account may read, as far as it is followed."""
+        self._batches: list[Informer] = []
+        """Of batch Jobs, which not every account may read, as far as they are followed."""
         # One that is not served is looked for from time to time, and missed by nobody.
         others = store.podgroups.others.values() if store.backend.embedded else ()
         kinds = [store.collections.get(kind) for kind in store.backend.companions]
@@ -76,26 +76,19 @@ class Informers:
 
     def __iter__(self) -> Iterator[Informer]:
         """Yield all that must follow something at present."""
-        yield from self._informers
-        for kind, informers in self._granted.items():
-            if kind not in self.store.backend.optional:
-                yield from informers
+        yield from (*self._informers, *self._batches)
         for groups in self._groups:
             yield from groups
 
-    def grant(self, kind: str) -> list[Informer]:
-        """Return the informers, which are still to be run, of what not every account may read.
-
-        The batch Jobs that make pods for jobs, or what the gang scheduler works without, too.
-        """
+    def grant_batches(self) -> list[Informer]:
+        """Return the informers, which are still to be run, of batch Jobs that make pods."""
         # Returned, not run: the account may be given the permission at any time, and who asks for
         # it must wait until these are synced before anything counts on what they show.
-        ours = OURS if kind == names.BATCH_JOB else {}
-        made = self._granted[kind] = self._each(kind, OF_KIND[kind], ours)
-        return made
+        self._batches = self._each(names.BATCH_JOB, OF_KIND[names.BATCH_JOB], OURS)
+        return self._batches
 
     async def run(self, *, jobs: bool = False) -> None:
-        """Follow everything but what has been granted, for ever.
+        """Follow everything but batch Jobs, for ever.
 
         `jobs`: these, too, where nobody else follows them.
         """
@@ -113,10 +106,8 @@ class Informers:
                 await informer.synced.wait()
         for groups in self._groups:
             await groups.synced()
-        # A copy: more may be granted while this waits.
-        for informers in list(self._granted.values()):
-            for informer in informers:
-                await informer.synced.wait()
+        for informer in self._batches:
+            await informer.synced.wait()
         while True:
             try:
                 return await self.read_jobs()
@@ -174,7 +165,7 @@ class Informers:
 def _followed(store: Store) -> Iterator[tuple[str, bool]]:
     """Yield the kinds, and whether only objects with our label are followed."""
     scaled = any(framework.autoscaler for framework in store.frameworks.values())
-    granted = {*store.frameworks, *store.backend.optional, names.BATCH_JOB}
+    granted = {*store.frameworks, names.BATCH_JOB}
     for kind in store.collections:
         ours = kind in CHILDREN
         of_jobs = ours or kind in _QUOTAS

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from muster.api import names
 from muster.controller import permissions
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, Permission
@@ -149,20 +148,15 @@ class Grants:
         self._kube, self._informers, self._namespaces = kube, informers, namespaces
         self._changed = changed
         self._doubtful = False
-        self._following: dict[str, list[Informer]] = {}
-        """By kind, of those that not every account may read."""
+        self._batches: list[Informer] | None = None
+        """Those of batch Jobs, once they are followed."""
         self._volumes, backend = informers.store.columns.volumes, informers.store.backend
         rows = [row for row in rows if row.operator.component]
         self._with_batch = [row.operator.name for row in rows if row.roles.batch]
         self._of_rows = {row.operator.name: _of_row(row, namespaces) for row in rows}
         """By the name of the operator."""
-        component = "embedded" if informers.store.frameworks else "scheduler"
-        self._of_kinds = {
-            kind: _Question([asked], asked.purpose, component)
-            for kind, asked in backend.optional.items()
-        }
         of_volumes = {DELAYED: _Question(backend.delayed_binding, DELAYED, DELAYED)}
-        self._questions = {**self._of_rows, **self._of_kinds, **of_volumes}
+        self._questions = {**self._of_rows, **of_volumes}
         self._missing: Mapping[str, str] = dict.fromkeys(self._questions, "not asked for yet")
         """Keys of questions -> what is missing, in a sentence; only those that lack anything."""
 
@@ -177,8 +171,7 @@ class Grants:
         Nor those whose objects have been read: jobs are not to take what they have for gone.
         """
         lacking = {name: why for name, why in self._missing.items() if name in self._of_rows}
-        batch = self._following.get(names.BATCH_JOB)
-        if batch is not None and all(informer.synced.is_set() for informer in batch):
+        if self._batches is not None and all(it.synced.is_set() for it in self._batches):
             return lacking
         unread = dict.fromkeys(self._with_batch, "its batch Jobs have not been read yet")
         return {**unread, **lacking}
@@ -193,9 +186,6 @@ class Grants:
         self._doubtful = False
         answers = await self._sentences([self._questions[key] for key in asked])
         found = {key: why for key, why in zip(asked, answers, strict=True) if why}
-        for key, why in found.items():
-            if key in self._of_kinds and why != self._missing[key]:
-                log.warning("%s is not looked at: %s", self._of_kinds[key].purpose, why)
         self._missing = found
         if self._volumes.unserved != (unserved := found.get(DELAYED, "")):
             self._volumes.unserved = unserved
@@ -205,18 +195,13 @@ class Grants:
         """Follow what may be followed, for ever, and ask again for what is missing."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                for kind in self._readable() - self._following.keys():
-                    made = self._following[kind] = self._informers.grant(kind)
-                    for informer in made:
+                if self._batches is None and set(self._with_batch) - self._missing.keys():
+                    self._batches = self._informers.grant_batches()
+                    for informer in self._batches:
                         tasks.create_task(informer.run())
                 await asyncio.sleep(PAUSE)
                 if self._missing or self._doubtful:
                     await self.look()
-
-    def _readable(self) -> set[str]:
-        batch = set(self._with_batch) - self._missing.keys()
-        kinds = self._of_kinds.keys() - self._missing.keys()
-        return kinds | {names.BATCH_JOB} if batch else kinds
 
     async def _sentences(self, asked: Sequence[_Question]) -> list[str]:
         """Return what is missing for each, in a sentence; nothing is missing where it is empty."""

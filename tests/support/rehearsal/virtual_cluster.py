@@ -651,7 +651,7 @@ class Process:
             kube, self.store, gang.EMBEDDED, lambda _n: Context(), recorder, metrics, self.loop
         )
         self._parts = [self.informers.run(), recorder.run(), self._work()]
-        granted = self.informers.grant(names.BATCH_JOB)
+        granted = self.informers.grant_batches()
         self._parts += [informer.run() for informer in (*self.jobs, *granted)]
 
     def _on_pod_ended(self, key):
