@@ -62,11 +62,7 @@ def condition(
 
 
 def with_condition(conditions: Conditions, new: Condition) -> Conditions:
-    """Return the list with the condition set, by the transition rules.
-
-    A change moves it to the end; no change of status and reason leaves the list as it is; Failed
-    is final.
-    """
+    """Return the list with the condition set, by the transition rules."""
     old = next((c for c in conditions if c.type == new.type), None)
     # As training-operator's setCondition: once failed, nothing is set any more.
     if any(c.type == names.Condition.FAILED and c.status == "True" for c in conditions):
@@ -249,10 +245,7 @@ def running(scope: Scope) -> JobStatus:
 
 
 def _of_refusal(scope: Scope, after: JobStatus) -> JobStatus:
-    """Return the status with the refusal of an object of the job, if one is in force.
-
-    It blocks a job that has not started. It changes no state of a job that runs.
-    """
+    """Return the status with the refusal of an object of the job, if one is in force."""
     refusal = scope.observed.refusal
     if refusal is None or (refusal.kind == "Pod" and QUOTA in refusal.message):
         return after
@@ -262,10 +255,7 @@ def _of_refusal(scope: Scope, after: JobStatus) -> JobStatus:
 
 
 def has_ended(scope: Scope) -> bool:
-    """Say whether a batch Job of the job has ended, or the pods that decide have ended well.
-
-    The status need not say so yet.
-    """
+    """Say whether a batch Job of the job has ended, or the pods that decide have ended well."""
     if any(m.pod.terminal for m in scope.roster.members if m.replica.batch):
         return True
     there = (m.pod for m in scope.roster.having(PodFate.STAYS) if not m.pod.removed)
@@ -274,10 +264,7 @@ def has_ended(scope: Scope) -> bool:
 
 
 def _failed(scope: Scope, first: FirstFailure | None) -> str:
-    """Return the message of the first failure and of the next back-off that ends.
-
-    Empty for a gang that runs as a whole again.
-    """
+    """Return the message of the first failure and of the next back-off that ends."""
     if failures.is_whole(scope):
         return ""
     backing_off = [m.pod for m in scope.waiting if replacement.due(m.pod) > scope.now]
@@ -359,10 +346,7 @@ def _suspension(scope: Scope) -> tuple[Condition, ...]:
 
 
 def _held(scope: Scope) -> Mapping[str, ReplicaStatus]:
-    """Return the counts of a suspended job: what still runs is active until it is gone.
-
-    Also what the job does not want any more, and what no status tells of.
-    """
+    """Return the counts of a suspended job: what still runs is active until it is gone."""
     running = Counter(pod.role for pod in scope.roster.own if pod.phase == "Running")
     found = {t: ReplicaStatus() for t in scope.framework.api.types if running[t.lower()]}
     held = {

@@ -64,10 +64,7 @@ def _change(part: Companion, content: Json, stored: Json) -> Json:
 
 
 def _mending(stored: Any, asked: Any) -> Any:
-    """Return what is missing of a field's value, nothing if it says all that is asked.
-
-    Of a map in it, as a selector is, nothing else may be there.
-    """
+    """Return what is missing of a field's value, nothing if it says all that is asked."""
     if not isinstance(asked, dict):
         return None if edge.covers(stored, asked) else asked
     change: Json = {}

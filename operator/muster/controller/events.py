@@ -64,10 +64,7 @@ def _together(form: str, listed: Sequence[str]) -> Iterator[str]:
 
 
 def of_transitions(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
-    """Yield the events of the conditions that became true, and of a resumption.
-
-    That it runs is recorded once, a restart by `of_restarts`, each time anew.
-    """
+    """Yield the events of the conditions that became true, and of a resumption."""
     for condition in transitions(before.conditions, after.conditions):
         resumed = condition.type == names.Condition.SUSPENDED and condition.status == "False"
         failed = condition.type == names.Condition.RESTARTING
@@ -84,10 +81,7 @@ def of_transitions(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
 
 
 def of_gang(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
-    """Yield once, for every change of reason, why the gang does not run.
-
-    A member that is merely being replaced is no reason to alarm anybody.
-    """
+    """Yield once, for every change of reason, why the gang does not run."""
     known, gang = before.gang.reason if before.gang else "", after.gang
     if gang is None or gang.reason in ("", known):
         return

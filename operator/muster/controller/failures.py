@@ -76,10 +76,7 @@ def is_whole(scope: Scope) -> bool:
 
 
 def _failures(scope: Scope, *, past: bool) -> Iterator[FirstFailure]:
-    """Yield the failures that keep ranks from running, or those that are over.
-
-    A pod that is taken away, by whomever, has not failed.
-    """
+    """Yield the failures that keep ranks from running, or those that are over."""
     for member in scope.roster.members:
         shown = member.pod
         quiet = not (shown.ends or shown.past_failures or shown.phase == "Failed")

@@ -70,10 +70,7 @@ def is_admitted(scope: Scope) -> bool:
 
 
 def run_time(scope: Scope, status: JobStatus) -> float | None:
-    """Return from when on the deadline of a job with that status counts, None if it does not yet.
-
-    Without a gang scheduler nothing admits the job.
-    """
+    """Return from when on the deadline of the job counts, None if it does not yet."""
     return standing.admission_time(status) if scope.backend.apis else status.start_time
 
 

@@ -276,10 +276,7 @@ def _is_understood(framework: Framework, pod: PodView) -> bool:
 def _one_per_place(
     job: Job, framework: Framework, own: Iterable[PodView]
 ) -> tuple[Mapping[tuple[str, int], PodView], frozenset[str]]:
-    """Return the pod that holds each wanted place, and the uids of others on these places.
-
-    It is the oldest that has not failed.
-    """
+    """Return the pod that holds each wanted place, and the uids of others on these places."""
     roles = {replica.role: replica for replica in job.replicas}
     first = framework.roles.first(job)
     places = defaultdict[tuple[str, int], list[PodView]](list)

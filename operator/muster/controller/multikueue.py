@@ -18,10 +18,7 @@ _WAITING: Final = " Waiting: "
 
 
 def explained(job: Job, after: JobStatus) -> JobStatus:
-    """Return the new status of a copy with its details in the newest condition.
-
-    These are the verdict's message while the gang waits, and later the first failure.
-    """
+    """Return the new status of a copy with its details in the newest condition."""
     # Once the job has finished, its conditions are final.
     if not job.is_multikueue_copy or job.status.finished or not after.conditions:
         return after

@@ -54,10 +54,7 @@ def writes(scope: Scope) -> Iterator[Action]:
 
 
 def _creations(scope: Scope, *documents: Json) -> Iterator[Create]:
-    """Yield the creation of a group and what stands beside it.
-
-    What was refused is not tried again before its time, nor what another one stands in the way of.
-    """
+    """Yield the creation of a group and what stands beside it."""
     beside = (v for v in scope.observed.companions if v.kind in scope.backend.companions)
     if scope.hindrance is None and all(map(scope.owns, beside)):
         yield from map(Create.of, documents)

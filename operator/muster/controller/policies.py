@@ -40,10 +40,7 @@ def in_a_row(before: JobStatus, now: float, *, fresh: bool) -> int:
 
 
 def restart_due(job: Job) -> float | None:
-    """Return when a gang that restarts as a whole may be created again; None: at any time.
-
-    The pause counts from the last failure in the status.
-    """
+    """Return when a gang that restarts as a whole may be created again; None: at any time."""
     restarting = job.status.condition(names.Condition.RESTARTING)
     pause = RESTARTS.pause(job.status.restarts_in_a_row - 1)
     if restarting is None or not pause or not job.restarts_whole:
@@ -52,10 +49,7 @@ def restart_due(job: Job) -> float | None:
 
 
 def deadline(job: Job, framework: Framework, start: float | None) -> float | None:
-    """Return when the job has run too long, or None: it need not end, or was not admitted.
-
-    Of no time at all there is none to wait for.
-    """
+    """Return when the job has run too long, or None: it need not end, or was not admitted."""
     allowed = job.run_policy.active_deadline_seconds
     if allowed is None or framework.life.limits_itself:
         return None

@@ -60,10 +60,7 @@ LEFTOVER_PAUSE: float = 1.0
 def reconcile(
     observed: Observed, framework: Framework, backend: GangBackend, context: Context
 ) -> list[Action]:
-    """Return what to do about the job now, in order.
-
-    Nothing for a job that is being deleted or that somebody else manages.
-    """
+    """Return what to do about the job now, in order."""
     job = meaning.as_made(observed.job, framework, observed.pods)
     # Whoever is named in managedBy writes its status, too: nothing may be said about it here.
     if not policies.is_ours(job, framework):

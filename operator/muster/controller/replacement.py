@@ -65,10 +65,7 @@ def rejection(pod: PodView) -> str:
 
 
 def due(pod: PodView) -> float:
-    """Return when the successor of a failed pod may be created; 0: at once, as of a rejected one.
-
-    A rejected pod says nothing about the next node.
-    """
+    """Return when the successor of a failed pod may be created; 0: at once."""
     pause = 0.0 if jobpods.refused(pod) else RESTARTS.pause(failures_in_a_row(pod) - 1)
     return failed_at(pod) + pause if pause else 0.0
 

@@ -438,10 +438,7 @@ class Framework:
         return self.own_managers or self.api.managers
 
     def chosen(self, document: Mapping[str, Any], operators: Container[str] = ()) -> Framework:
-        """Return the rules by which a job of this kind is read.
-
-        `operators`: those that made children of the job.
-        """
+        """Return the rules by which a job of this kind is read."""
         if self.choose is None:
             return self
         return self.of_version(f"{names.GROUP}/{self.choose(document, operators)}")

@@ -165,10 +165,7 @@ def _held(framework: Framework, roles: Mapping[str, Mapping[str, Any]]) -> Itera
 
 
 def fold(fields: Iterable[str], spec: Mapping[str, Any]) -> tuple[Json, tuple[str, ...]]:
-    """Return the spec's `runPolicy` with these of its top-level fields, and those it overrules.
-
-    A field is overruled only if the run policy says something else.
-    """
+    """Return the spec's `runPolicy` with these of its top-level fields, and those it overrules."""
     written = mapping(spec.get("runPolicy"))
     policy = {name: value for name, value in written.items() if _given(name, value)}
     old = {name: spec[name] for name in fields if _given(name, spec.get(name))}
@@ -228,10 +225,7 @@ def _too_large(framework: Framework, spec: Mapping[str, Any], job: Job) -> Itera
 def _roles(
     framework: Framework, spec: Mapping[str, Any]
 ) -> tuple[dict[str, Mapping[str, Any]], list[Problem]]:
-    """Return the roles that can be read, in canonical order, and what is wrong with all of them.
-
-    That is absent, unknown or doubled types, and bad templates.
-    """
+    """Return the readable roles, in canonical order, and what is wrong with all roles."""
     path, roles = f"spec.{framework.spec_field}", spec.get(framework.spec_field)
     wrong, found, seen = list[Problem](), dict[str, Mapping[str, Any]](), dict[str, str]()
     if not (isinstance(roles, dict) and roles):

@@ -168,10 +168,7 @@ def config_volume(job_config: str, items: Iterable[tuple[str, int]]) -> Json:
 
 
 def added(template: Json, *, spec: Json, container: Json, labels: Json | None = None) -> Json:
-    """Return a template with these fields set in its spec and in its first container.
-
-    Volumes and their mounts are appended to those that are there.
-    """
+    """Return a template with these fields set in its spec and in its first container."""
     own = template["spec"]
     first, *others = own["containers"]
     meta = template.get("metadata") or {}

@@ -246,21 +246,14 @@ class GangBackend:
         return Link(link.annotations, link.labels, spec)
 
     def may_create_pods(self, group: GroupView | None) -> bool:
-        """Say whether the backend lets new pods appear now, as far as its group shows.
-
-        While a group is being deleted, pods wait for the next one. The embedded allocator needs no
-        group.
-        """
+        """Say whether the backend lets new pods appear now, as far as its group shows."""
         going = bool(self.apis and group and group.deleting) and not self.embedded
         return not going and self.admits(group)
 
     def difference(
         self, observed: GroupView, wanted: Json, dropped: Container[str] = ()
     ) -> Json | None:
-        """Return a JSON merge patch of the spec fields that Muster owns, None if they agree.
-
-        Of the fields in `dropped` the server takes none, however often it is told.
-        """
+        """Return a JSON merge patch of the spec fields that Muster owns, None if they agree."""
         spec = wanted["spec"]
         patch: Json = {}
         for each in self.api(observed.api_version).fields:
@@ -337,10 +330,7 @@ class GangBackend:
 
 
 def _amendment(key: str, there: Any, value: Any) -> Json:
-    """Return what a merge patch says of a field, nothing if it is as it should be.
-
-    Of a map it names also what is to go; amounts in it may be spelled as their writer likes.
-    """
+    """Return what a merge patch says of a field, nothing if it is as it should be."""
     if not (isinstance(there, Mapping) and isinstance(value, Mapping)):
         return {} if there == value else {key: value}
     same = edge.covers(there, value) and edge.covers(value, there)

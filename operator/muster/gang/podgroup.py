@@ -81,10 +81,7 @@ def is_news(group: GroupView, reason: str) -> bool:
 
 
 def difference(group: GroupView, verdict: Verdict, now: float) -> Json | None:
-    """Return a JSON merge patch of phase and condition, None if they show the verdict already.
-
-    They change once for every change of reason, and of a gang that never waits not at all.
-    """
+    """Return a JSON merge patch of phase and condition, None if they show the verdict already."""
     there = wait_condition(group)
     if there is None and not verdict.reason:
         return None

@@ -57,10 +57,7 @@ def _of_kind(job: Job, facts: GangFacts) -> int | None:
 
 
 def leasts(job: Job, unreplaced: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the minimum of each role, of jobs that set it role by role.
-
-    `unreplaced`: role -> pods that failed and get no replacement.
-    """
+    """Return the minimum of each role, of jobs that set it role by role."""
     asked = job.run_policy.scheduling.leasts
     if not unreplaced:
         return asked
@@ -94,10 +91,7 @@ def is_placed(pod: PodView) -> bool:
 
 
 def first_names(job: Job, minimum: int) -> PodNames:
-    """Return the pod names that must be free before a gang starts.
-
-    These are indices 0 to minimum - 1 of each role.
-    """
+    """Return the names of pods 0 to `minimum` - 1 of each role: free before the gang starts."""
     return job.pod_names(replace(r, replicas=min(r.replicas, minimum)) for r in job.replicas)
 
 
@@ -123,10 +117,7 @@ def awaits_members(pods: Iterable[PodView], wanted: int, least: int) -> bool:
 
 
 def is_over(pod: PodView, *, again: bool) -> bool:
-    """Return whether a released gang waits no longer for the pod.
-
-    `again`: an index that succeeded runs again, so that its pod has to be removed first.
-    """
+    """Return whether a released gang waits no longer for the pod."""
     return pod.terminal and not (again and pod.phase == "Succeeded")
 
 
@@ -152,10 +143,7 @@ def running(pods: Iterable[PodView]) -> int:
 
 
 def was_admitted(job: Job) -> bool:
-    """Say whether the gang had all its nodes, by the job's status.
-
-    Members that are missing from such a gang come first, and their room is kept for them.
-    """
+    """Say whether the gang had all its nodes, by the job's status."""
     return _stood(job.status, _ADMITTED)
 
 

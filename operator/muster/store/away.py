@@ -83,10 +83,7 @@ class AwayNodes:
     def node_changed(
         self, before: NodeView | None, after: NodeView | None, *, complete: bool = True
     ) -> Collection[str]:
-        """Handle a change of a node; return the nodes whose pods are to be evaluated again.
-
-        `complete`: all nodes have been listed.
-        """
+        """Handle a change of a node; return the nodes whose pods are to be evaluated again."""
         view = after or before
         assert view is not None
         found = {view.name} if self._absence_changed(before, after) else set()

@@ -41,10 +41,7 @@ class Children:
         """What is remembered of gangs that restart as a whole."""
 
     def pods(self, job: Job, wanted: Iterable[str]) -> tuple[PodView, ...]:
-        """Return the pods that the job controls, and others that have a name it wants.
-
-        Pods of a batch Job of the job's have that one as their owner.
-        """
+        """Return the pods that the job controls, and others that have a name it wants."""
         own = self._pods_of.get(job.as_owner, {})
         made = tuple(self._made(job.as_owner))
         taken = (self._pods.get((job.namespace, name)) for name in wanted if name not in own)
@@ -55,10 +52,7 @@ class Children:
         return self._pods.get((namespace, name))
 
     def own_pods(self, job: Job) -> Mapping[str, PodView]:
-        """Return the pods that the job controls, by the name of their place.
-
-        Of those that a batch Job of the job's has made on one place it is the newest.
-        """
+        """Return the pods that the job controls, by the name of their place."""
         me = job.as_owner
         own = self._pods_of.get(me, {})
         # The successor of a failed pod of a suspended batch Job waits for a node to be resumed on.

@@ -425,10 +425,7 @@ class Jobs:
             self._trigger()
 
     def refusal(self, job: Job, now: float, *, of_autoscaler: bool = False) -> Refusal | None:
-        """Return the refusal that is in force, if any: of the autoscaler, or of other objects.
-
-        It is over when its time is up, and before with the next generation of the job.
-        """
+        """Return the refusal that is in force, if any: of the autoscaler, or of other objects."""
         generation, refusal = self._refusals.get((job.key, of_autoscaler), (0, None))
         if refusal is None:
             return None
@@ -491,10 +488,7 @@ class Jobs:
             self._jobs[owner.key].revision += 1
 
     def news(self, key: str) -> int:
-        """Return a number that changes with a job, and with what is refused it.
-
-        Its pods have a `revision` of their own.
-        """
+        """Return a number that changes with a job, and with what is refused it."""
         return self._jobs[key].news if key in self._jobs else 0
 
     def _note(self, key: str) -> None:

@@ -417,10 +417,7 @@ class Store:
     def _admits(
         self, record: Changed[T] = ignore, terms: Callable[[T], object] = lambda it: it
     ) -> Changed[T]:
-        """Return the handler of changes to objects of a kind that admission reads.
-
-        `terms`: the part of the object that admission reads.
-        """
+        """Return the handler of changes to objects of a kind that admission reads."""
 
         def changed(before: T | None, after: T | None) -> None:
             record(before, after)
@@ -434,10 +431,7 @@ class Store:
         return changed
 
     def _admission_changed(self, namespace: str = "") -> None:
-        """Record a change of objects that admission reads; empty: in any namespace.
-
-        Pods that were refused may be accepted now.
-        """
+        """Record a change of objects that admission reads; empty: in any namespace."""
         self.dry_runs.changed(namespace)
         self.jobs.retry_refused(namespace)
 

@@ -97,10 +97,7 @@ class Takeover:
         await asyncio.gather(*(self.label(*one) for one in found))
 
     async def label(self, job: Job, path: str, document: Json) -> None:
-        """Take in an object of the job's, with our label so that the watches show it from now on.
-
-        One that may not be labelled is known at least until its kind is listed again.
-        """
+        """Store an object of the job, and label it so that the watches show it from now on."""
         metadata, watched = document["metadata"], True
         wanted = labels(job, frameworks.of(job))
         if names.OPERATOR_NAME not in (metadata.get("labels") or {}):
