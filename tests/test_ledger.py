@@ -29,7 +29,7 @@ LEDGER = {
     "muster": 1146,
     "runtime": 2261,
     "scheduler": 10094,
-    "store": 3114,
+    "store": 3091,
     "tests": 69297,
     "tools": 3868,
 }

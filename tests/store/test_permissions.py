@@ -203,7 +203,7 @@ async def test_a_server_in_trouble_has_granted_nothing(monkeypatch: pytest.Monke
     informers = SimpleNamespace(store=store, grant_batches=lambda: granted.set() or [])
     made = permissions.Grants(None, informers, [MPI_V2BETA1], ())
     await made.look()
-    assert list(made.lacking.values()) == ["no"]
+    assert "no answer" in "".join(made.lacking.values())
     following = asyncio.create_task(made.run())
     await granted.wait()
     assert (answers, made.lacking) == ([], {})

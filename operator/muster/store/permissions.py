@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from muster.controller import permissions
@@ -123,16 +121,6 @@ DELAYED: Final = "delayed-binding"
 """Folder of manifests/components with what claims need that wait for their first consumer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """What is asked for one purpose."""
-
-    permissions: Sequence[Permission]
-    purpose: str
-    component: str
-    """Folder of manifests/components whose roles grant it."""
-
-
 class Grants:
     """The account's permissions for single sets of rules."""
 
@@ -145,18 +133,16 @@ class Grants:
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         """Ask about `rows`; `changed()` is called when gangs may be placed that could not be."""
-        self._kube, self._informers, self._namespaces = kube, informers, namespaces
-        self._changed = changed
+        self._kube, self._informers, self._changed = kube, informers, changed
         self._doubtful = False
         self._batches: list[Informer] | None = None
         """Those of batch Jobs, once they are followed."""
         self._volumes, backend = informers.store.columns.volumes, informers.store.backend
         rows = [row for row in rows if row.operator.component]
         self._with_batch = [row.operator.name for row in rows if row.roles.batch]
-        self._of_rows = {row.operator.name: _of_row(row, namespaces) for row in rows}
-        """By the name of the operator."""
-        of_volumes = {DELAYED: _Question(backend.delayed_binding, DELAYED, DELAYED)}
-        self._questions = {**self._of_rows, **of_volumes}
+        self._questions = {row.operator.name: _of_row(row, namespaces) for row in rows}
+        self._questions[DELAYED] = DELAYED, accesses(backend.delayed_binding, namespaces)
+        """Operator name or DELAYED -> the folder of manifests/components that grants accesses."""
         self._missing: Mapping[str, str] = dict.fromkeys(self._questions, "not asked for yet")
         """Keys of questions -> what is missing, in a sentence; only those that lack anything."""
 
@@ -170,7 +156,7 @@ class Grants:
 
         Nor those whose objects have been read: jobs are not to take what they have for gone.
         """
-        lacking = {name: why for name, why in self._missing.items() if name in self._of_rows}
+        lacking = {name: why for name, why in self._missing.items() if name != DELAYED}
         if self._batches is not None and all(it.synced.is_set() for it in self._batches):
             return lacking
         unread = dict.fromkeys(self._with_batch, "its batch Jobs have not been read yet")
@@ -184,8 +170,7 @@ class Grants:
         asked = dict.fromkeys((*self._missing, *([DELAYED] if self._doubtful else ())))
         # Before it is asked: a refusal meanwhile asks once more.
         self._doubtful = False
-        answers = await self._sentences([self._questions[key] for key in asked])
-        found = {key: why for key, why in zip(asked, answers, strict=True) if why}
+        found = {key: why for key in asked if (why := await self._ask(key))}
         self._missing = found
         if self._volumes.unserved != (unserved := found.get(DELAYED, "")):
             self._volumes.unserved = unserved
@@ -203,30 +188,22 @@ class Grants:
                 if self._missing or self._doubtful:
                     await self.look()
 
-    async def _sentences(self, asked: Sequence[_Question]) -> list[str]:
-        """Return what is missing for each, in a sentence; nothing is missing where it is empty."""
-        wanted = [access.accesses(each.permissions, self._namespaces) for each in asked]
-        each_once = dict.fromkeys(itertools.chain.from_iterable(wanted))
+    async def _ask(self, key: str) -> str:
+        """Return what is missing for one question, in a sentence; empty: nothing."""
+        component, wanted = self._questions[key]
         try:
-            missing = await access.missing(self._kube, each_once) if each_once else ()
-        except ApiError as error:
-            purposes = ", ".join(each.purpose for each in asked)
-            log.warning("permissions for %s could not be tried: %s", purposes, error.message)
+            missing = await access.missing(self._kube, wanted) if wanted else ()
+        except (ApiError, FencedError, *BROKEN) as error:
+            log.warning("permissions of components/%s could not be tried: %s", component, error)
             # Where reviews are refused nobody can know: what is not permitted is refused when it
             # is tried. A server in trouble has answered nothing.
-            return [error.message if error.passing("POST") else ""] * len(asked)
-        except FencedError as error:
-            return [str(error)] * len(asked)
-        except BROKEN as error:
-            return [f"no answer from the API server: {type(error).__name__}: {error}"] * len(asked)
-        return [
-            access.lacking([one for one in mine if one in missing], f"components/{each.component}")
-            for each, mine in zip(asked, wanted, strict=True)
-        ]
+            refused = isinstance(error, ApiError) and not error.passing("POST")
+            return "" if refused else f"no answer from the API server: {error!r}"
+        return access.lacking(missing, f"components/{component}")
 
 
-def _of_row(row: Framework, namespaces: Sequence[str]) -> _Question:
+def _of_row(row: Framework, namespaces: Sequence[str]) -> tuple[str, list[Access]]:
     # Without names the namespaces of the jobs are not known: the API server answers there.
     inside = row.operator.in_namespaces if namespaces else ()
     asked = [Permission(*each) for each in (*row.operator.permissions, *inside)]
-    return _Question(asked, row.kind, row.operator.component)
+    return row.operator.component, accesses(asked, namespaces)
