@@ -32,7 +32,7 @@ def as_made(job: Job, framework: Framework, pods: Iterable[PodView]) -> Job:
 
 
 def of_invalid(observed: Observed, framework: Framework) -> Job:
-    """Return the job with roles as its pods show them, where its spec is wrong about them."""
+    """Return the job with roles that have at least the pods that are shown for them."""
     job = observed.job
     mine = (pod for pod in observed.pods if pod.owner == job.as_owner)
     own = [on_its_place(job, framework, pod) for pod in mine]
@@ -46,20 +46,10 @@ def of_invalid(observed: Observed, framework: Framework) -> Job:
 
 def _roles(job: Job, framework: Framework, own: list[PodView]) -> Iterator[Replica]:
     for type_ in framework.api.types:
-        written = job.replica(type_)
-        if written is not None and not _is_wrong(job, framework, type_):
-            yield written
-            continue
         count = _shown(job, framework, own, type_)
         if count:
-            yield replace(written or _unknown(framework, type_), replicas=count)
-
-
-def _is_wrong(job: Job, framework: Framework, type_: str) -> bool:
-    """Say whether something is wrong with a role, or it is not said with what."""
-    path = f"spec.{framework.spec_field}"
-    wrong = (f"{path}[{type_}]", f"{path}[{type_.lower()}]")
-    return any(p.path in ("", path) or p.path.startswith(wrong) for p in job.problems)
+            written = job.replica(type_) or _unknown(framework, type_)
+            yield replace(written, replicas=count)
 
 
 def _shown(job: Job, framework: Framework, own: list[PodView], type_: str) -> int:
