@@ -20,7 +20,7 @@ LEDGER = {
     "api": 2983,
     "cluster": 6140,
     "commands": 5493,
-    "controller": 4275,
+    "controller": 4262,
     "dashboard": 557,
     "frameworks": 2813,
     "gang": 1480,

@@ -37,13 +37,10 @@ def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
     since = min(each.failure_time for each in down) - LONG_RUN
     found = [known, *down] if known else down
     found += (each for each in _failures(scope, past=True) if each.failure_time >= since)
-    types = [replica.type for replica in scope.job.replicas]
-
-    def order(each: FirstFailure) -> tuple[float, bool, int, int]:
-        gone = each.replica_type not in types
-        return each.failure_time, gone, 0 if gone else types.index(each.replica_type), each.index
-
-    return min(found, key=order)
+    rank = {replica.type: index for index, replica in enumerate(scope.job.replicas)}
+    return min(
+        found, key=lambda it: (it.failure_time, rank.get(it.replica_type, len(rank)), it.index)
+    )
 
 
 def backoff_reached(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> bool:
