@@ -716,7 +716,9 @@ def test_events_come_from_whom_upstream_has_them_come(story):
     story.go(Emit("Normal", "X", "x"))
     assert story.said.sources == {"tfjob-controller"}
     sources = {
-        row.operator.source for kind in FRAMEWORKS.values() for row in (kind, *kind.variants)
+        row.operator.recorder or row.operator.name
+        for kind in FRAMEWORKS.values()
+        for row in (kind, *kind.variants)
     }
     assert sources == {
         "tfjob-controller", "pytorchjob-controller", "xgboostjob-controller",

@@ -21,7 +21,7 @@ from muster.controller.events import restarting
 from muster.controller.jobpods import PodFate, is_old, stays_counted
 from muster.controller.model import Action, Create, Delete
 from muster.controller.scope import Scope
-from muster.frameworks.base import End, Framework, Outcome, Progress, labels
+from muster.frameworks.base import Framework, Outcome, Progress, labels
 from muster.gang import standing
 
 Conditions = tuple[Condition, ...]
@@ -205,7 +205,7 @@ def running(scope: Scope) -> JobStatus:
     before, restarts_whole = _resumed(scope), scope.job.restarts_whole
     counted = counts(scope, before.replicas)
     gang, steps = gangstatus.verdict(scope, counted), _steps(scope, counted)
-    succeeds = any(step.end is End.SUCCEEDED for step in steps)
+    succeeds = any(step.end is names.Condition.SUCCEEDED for step in steps)
     failed = scope.roster.having(PodFate.RESTARTS)
     restarts = gangstatus.is_released(gang) or bool(restarts_whole and failed)
     restarts = restarts and scope.framework.life.collective(scope.job)
@@ -311,7 +311,7 @@ def begun(scope: Scope, status: JobStatus, made: Sequence[Action]) -> JobStatus:
 def finished(scope: Scope) -> JobStatus:
     """Return the status of a finished job, with what the operator that ended it left out."""
     before = scope.job.status
-    ends = (before.condition(end) for end in (End.SUCCEEDED, End.FAILED))
+    ends = (before.condition(end) for end in ENDS)
     time = next((c.transitioned for c in ends if c and c.status == "True"), 0.0)
     known = before.completion_time is not None
     after = before if known else replace(before, completion_time=time or _whole(scope.now))
@@ -392,7 +392,7 @@ def _resumed(scope: Scope) -> JobStatus:
 
 
 def _end(scope: Scope, steps: Iterable[Outcome]) -> float:
-    known = (step.at for step in steps if step.end is End.SUCCEEDED)
+    known = (step.at for step in steps if step.end is names.Condition.SUCCEEDED)
     return next((at for at in known if at is not None), scope.now)
 
 
@@ -402,8 +402,8 @@ def _changes(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Ite
     `before` has the new counts and the new verdict, and the conditions as they were.
     """
     counted = before.replicas
-    runs = [step for step in steps if step.end is End.RUNNING]
-    success = [step for step in steps if step.end is End.SUCCEEDED]
+    runs = [step for step in steps if step.end is names.Condition.RUNNING]
+    success = [step for step in steps if step.end is names.Condition.SUCCEEDED]
     # Success first: a job whose deciding pods have succeeded has succeeded, whatever becomes of
     # the others in the same moment.
     failure = success or list(_failure(scope, before, steps))
@@ -456,20 +456,20 @@ def _failure(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Ite
     deadline = policies.deadline(job, scope.framework, gangstatus.run_time(scope, before))
     if failures.backoff_reached(scope, before.replicas):
         text = f"Job {job.name} has failed because it has reached the specified backoff limit"
-        yield Outcome(End.FAILED, text)
+        yield Outcome(names.Condition.FAILED, text)
     elif deadline is not None and scope.now >= deadline:
         text = f"Job {job.name} has failed because it was active longer than specified deadline"
-        yield Outcome(End.FAILED, text)
+        yield Outcome(names.Condition.FAILED, text)
     elif gone := _gone_unseen(scope):
         text = f"the batch Job of its {gone} has ended and gone before anybody saw how it ended"
-        yield Outcome(End.FAILED, f"Job {job.name} has failed because {text}")
+        yield Outcome(names.Condition.FAILED, f"Job {job.name} has failed because {text}")
     else:
         permanent = scope.roster.having(PodFate.PERMANENT)
         for step in steps:
-            if step.end is End.FAILED and permanent:
+            if step.end is names.Condition.FAILED and permanent:
                 why = f'because "{permanent[0].replica.type}" replica(s) failed.'
-                yield Outcome(End.FAILED, f'job "{job.name}" is failing {why}')
-            elif step.end is End.FAILED:
+                yield Outcome(names.Condition.FAILED, f'job "{job.name}" is failing {why}')
+            elif step.end is names.Condition.FAILED:
                 yield step
 
 
@@ -500,4 +500,4 @@ def _shows_running(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> bool:
 
 
 def _set(scope: Scope, step: Outcome) -> Condition:
-    return _of(scope, names.Condition(step.end), step.message, reason=step.reason)
+    return _of(scope, step.end, step.message, reason=step.reason)

@@ -280,8 +280,9 @@ def _first(scope: Scope) -> Verdict:
 
 def _foreign(scope: Scope) -> Verdict | None:
     """Return what a foreign scheduler says; its last verdict holds until there is another."""
+    pods = tuple(pod for pod in scope.roster.own if not pod.suspended)  # no suspended batch Jobs
     found = scope.backend.verdict(
-        scope.observed.group, scope.job, scope.group_facts, _members(scope), scope.now
+        scope.observed.group, scope.job, scope.group_facts, pods, scope.now
     )
     last = _last_verdict(scope)
     # An operator with another backend wrote it, about a queue and nodes that do not matter now.
@@ -298,11 +299,6 @@ def _first_placed(scope: Scope) -> Verdict | None:
     state = GangPhase.PLACED if placed >= least else GangPhase.QUEUED
     first = replace(_first(scope), min_member=least)
     return _calm(first, state, placed, f"{placed}/{scope.job.total} placed")
-
-
-def _members(scope: Scope) -> tuple[PodView, ...]:
-    """Return the job's pods, without suspended batch Jobs."""
-    return tuple(pod for pod in scope.roster.own if not pod.suspended)
 
 
 def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:

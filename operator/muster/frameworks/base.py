@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
@@ -182,14 +181,6 @@ LONGEST_VARIABLE: Final = 131_072
 """Bytes that Linux grants one `NAME=value` with its closing NUL (MAX_ARG_STRLEN)."""
 
 
-class End(StrEnum):
-    """What the pods' counts say about the whole job: a condition that becomes True."""
-
-    RUNNING = "Running"
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
-
-
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far the pods of a job have come."""
@@ -210,7 +201,8 @@ class Progress:
 class Outcome:
     """One condition that a framework's success and failure rules set, with its message."""
 
-    end: End
+    end: names.Condition
+    """The condition that becomes True."""
     message: str
     reason: str = ""
     """Empty: `<Kind><end>`."""
@@ -259,12 +251,7 @@ class Operator:
     component: str = ""
     """Folder of manifests/components that grants them; empty: they are always granted."""
     recorder: str = ""
-    """Source of its events; empty: its name."""
-
-    @property
-    def source(self) -> str:
-        """As whom events about its jobs are recorded."""
-        return self.recorder or self.name
+    """Source of events about its jobs; empty: its name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from muster.api import names
 from muster.api.edge import integer, mapping
 from muster.api.model import Job, Json, Problem, Replica
 from muster.frameworks import base
-from muster.frameworks.base import End, Framework, Outcome, Progress, variable
+from muster.frameworks.base import Framework, Outcome, Progress, variable
 
 MASTER: Final = "Master"
 WORKER: Final = "Worker"
@@ -51,7 +51,7 @@ def outcome(job: Job, seen: Progress, *, one_is_enough: bool = False) -> Sequenc
     `one_is_enough`: without a master, one worker that succeeds ends the job.
     """
     steps = tuple(_progress(job, seen, one_is_enough=one_is_enough))
-    if any(step.end is End.SUCCEEDED for step in steps):
+    if any(step.end is names.Condition.SUCCEEDED for step in steps):
         return steps
     # A failed pod whose successor runs is history: the role has all that it wants.
     whole = {
@@ -67,7 +67,7 @@ def failure(job: Job, seen: Progress, excused: frozenset[str]) -> Iterator[Outco
     failed = seen.failed(job, excused)
     if failed is not None:
         text = f"{seen.counts[failed.type].failed} {failed.type} replica(s) failed."
-        yield Outcome(End.FAILED, f"{job.kind} {job.name} is failed because {text}")
+        yield Outcome(names.Condition.FAILED, f"{job.kind} {job.name} is failed because {text}")
 
 
 def _progress(job: Job, seen: Progress, *, one_is_enough: bool) -> Iterator[Outcome]:
@@ -85,13 +85,13 @@ def _progress(job: Job, seen: Progress, *, one_is_enough: bool) -> Iterator[Outc
 def running(job: Job, *, alone: bool) -> Outcome:
     """Return that the job runs; `alone`: its workers have no master."""
     shown = f"{job.namespace}/{job.name}" if alone else job.name
-    return Outcome(End.RUNNING, f"{job.kind} {shown} is running.")
+    return Outcome(names.Condition.RUNNING, f"{job.kind} {shown} is running.")
 
 
 def succeeded(job: Job, *, alone: bool) -> Outcome:
     """Return that the job has succeeded; `alone`: its workers have no master."""
     shown = f"{job.namespace}/{job.name}" if alone else f"{job.name} is"
-    return Outcome(End.SUCCEEDED, f"{job.kind} {shown} successfully completed.")
+    return Outcome(names.Condition.SUCCEEDED, f"{job.kind} {shown} successfully completed.")
 
 
 # The elastic policy: PyTorchJob and PaddleJob spell its common fields alike.

@@ -10,7 +10,7 @@ from muster.api import names
 from muster.api.edge import integer, mapping, sequence, text
 from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
 from muster.api.status import ReplicaStatus
-from muster.frameworks import base, loading, mpi
+from muster.frameworks import base, loading, master_worker, mpi
 from muster.frameworks.base import Waiting
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
@@ -157,17 +157,11 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     # The launcher's end is the program's: workers that fail while they are torn down do not count
     # any more.
     if leads.succeeded:
-        return (base.Outcome(base.End.SUCCEEDED, f"MPIJob {job.name} is successfully completed."),)
-    runs = (
-        (base.Outcome(base.End.RUNNING, f"MPIJob {job.name} is running."),) if leads.active else ()
-    )
+        return (master_worker.succeeded(job, alone=False),)
+    runs = (master_worker.running(job, alone=False),) if leads.active else ()
     if text_ := mpi.evicted(job, seen.pods):
-        return (*runs, base.Outcome(base.End.FAILED, text_, mpi.EVICTED))
-    failed = seen.failed(job, seen.excused)
-    if failed is None:
-        return runs
-    said = f"{seen.counts[failed.type].failed} {failed.type} replica(s) failed."
-    return (*runs, base.Outcome(base.End.FAILED, f"MPIJob {job.name} is failed because {said}"))
+        return (*runs, base.Outcome(names.Condition.FAILED, text_, mpi.EVICTED))
+    return (*runs, *master_worker.failure(job, seen, seen.excused))
 
 
 def _fails_with(job: Job, replica: Replica, pod: PodView) -> bool:

@@ -193,13 +193,12 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     # moment.
     if leads is not None and leads.phase == "Succeeded":
         message = f"{shown} successfully completed."
-        return (base.Outcome(base.End.SUCCEEDED, message, at=leads.completed),)
+        return (base.Outcome(names.Condition.SUCCEEDED, message, at=leads.completed),)
     if leads is not None and leads.phase == "Failed":
-        return (
-            base.Outcome(base.End.FAILED, leads.message or f"{shown} has failed", leads.reason),
-        )
+        message = leads.message or f"{shown} has failed"
+        return (base.Outcome(names.Condition.FAILED, message, leads.reason),)
     if text_ := mpi.evicted(job, seen.pods):
-        return (base.Outcome(base.End.FAILED, text_, mpi.EVICTED),)
+        return (base.Outcome(names.Condition.FAILED, text_, mpi.EVICTED),)
     counts = seen.counts
     workers = counts.get(WORKER, ReplicaStatus())
     early = workers.succeeded + (0 if WORKER in seen.excused else workers.failed)
@@ -208,10 +207,11 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
         message = (
             f"{shown} has failed because {early} {WORKER} replica(s) ended before the launcher"
         )
-        return (base.Outcome(base.End.FAILED, f"{message} that waits for them."),)
+        return (base.Outcome(names.Condition.FAILED, f"{message} that waits for them."),)
     # As mpi-operator: Running is said only of all roles together.
     all_up = all(counts[role.type].active >= role.replicas for role in job.replicas)
-    return (base.Outcome(base.End.RUNNING, f"{shown} is running."),) if leads and all_up else ()
+    runs = base.Outcome(names.Condition.RUNNING, f"{shown} is running.")
+    return (runs,) if leads and all_up else ()
 
 
 def _check(spec: Mapping[str, Any], job: Job) -> Sequence[Problem]:

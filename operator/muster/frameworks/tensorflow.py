@@ -113,7 +113,7 @@ def _is_collective(job: Job) -> bool:
 
 def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     steps = tuple(_progress(job, seen))
-    if any(step.end is base.End.SUCCEEDED for step in steps):
+    if any(step.end is names.Condition.SUCCEEDED for step in steps):
         return steps
     # With dynamic workers each may come and go; that one fails is no end of the job.
     ignored = frozenset({"Worker"}) if job.options["enableDynamicWorker"] else frozenset()
@@ -122,7 +122,7 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
         return steps
     count = seen.counts[failed.type].failed
     text = f"TFJob {job.namespace}/{job.name} has failed because {count} {failed.type} replica(s)"
-    return (*steps, base.Outcome(base.End.FAILED, f"{text} failed."))
+    return (*steps, base.Outcome(names.Condition.FAILED, f"{text} failed."))
 
 
 def _deciding(job: Job) -> Sequence[Replica]:

@@ -779,6 +779,7 @@ class Reconciler:
         # A job that was deleted and applied again is another one.
         if entry is None or entry["metadata"]["uid"] != job.uid:
             entry = reference(job)
+        operator = frameworks.of(job).operator
         for action in batch:
             assert isinstance(action, Emit)
             if action.group is not None:
@@ -792,7 +793,7 @@ class Reconciler:
                 action.message,
                 once=action.once,
                 of=action.about,
-                source=frameworks.of(job).operator.source,
+                source=operator.recorder or operator.name,
             )
             if recorded:
                 self._metrics.became(job, frameworks.of(job), action.transition)
