@@ -20,7 +20,7 @@ LEDGER = {
     "api": 2983,
     "cluster": 6140,
     "commands": 5493,
-    "controller": 4258,
+    "controller": 4201,
     "dashboard": 557,
     "frameworks": 2794,
     "gang": 1480,
@@ -29,7 +29,7 @@ LEDGER = {
     "muster": 1146,
     "runtime": 2262,
     "scheduler": 10094,
-    "store": 3091,
+    "store": 3119,
     "tests": 69299,
     "tools": 3868,
 }

@@ -6,12 +6,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from muster.controller import permissions
+from muster.api import names
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, Permission
+from muster.gang.podgroup import MANAGE, READ
 from muster.kube import access
 from muster.kube.access import Access, accesses
 from muster.kube.client import BROKEN, ApiError, FencedError, Kube
@@ -24,6 +26,11 @@ PAUSE: Final = 10.0
 """Seconds until what is missing is asked for again."""
 BLOCKING: Final = frozenset({"pods", "services", "configmaps", "nodes"})
 """What no job can do without."""
+_COMMON: Final = (
+    Permission("", "events", ("create", "patch")),
+    Permission("scheduling.k8s.io", "priorityclasses", READ, everywhere=True),
+)
+_EVERY_JOB: Final = tuple(Permission("", it, MANAGE) for it in ("pods", "services", "configmaps"))
 
 
 def needed(
@@ -37,13 +44,34 @@ def needed(
     `namespaces` are those whose jobs are handled, none for all; `lease` is the namespace and the
     name of the leader's Lease, None without leader election.
     """
-    found = accesses(permissions.needed(backend, frameworks), namespaces)
+    rules = _of_jobs(backend, frameworks) if frameworks else _of_scheduler(backend)
+    found = accesses((*_COMMON, *rules), namespaces)
     if lease is not None:
         namespace, name = lease
         # By no name: a role cannot grant creations by it, as they are judged before there is one.
         found.append(Access(LEASES, namespace, "create"))
         found += (Access(LEASES, namespace, verb, name) for verb in ("get", "update"))
     return tuple(dict.fromkeys(found))
+
+
+def _of_jobs(backend: GangBackend, frameworks: Collection[Framework]) -> Iterator[Permission]:
+    yield from (*_EVERY_JOB, *backend.permissions)
+    for framework in frameworks:
+        yield Permission(names.GROUP, framework.plural, ("get", *READ, "delete"))
+        yield Permission(names.GROUP, f"{framework.plural}/status", ("patch",))
+        if framework.autoscaler:
+            yield Permission("autoscaling", "horizontalpodautoscalers", MANAGE)
+
+
+def _of_scheduler(backend: GangBackend) -> Iterator[Permission]:
+    """Yield what a scheduler needs without jobs: it creates no groups and deletes none."""
+    yield Permission("", "pods", ("delete",))
+    groups = {api.plural for api in backend.apis}
+    for permission in backend.permissions:
+        verbs = permission.verbs
+        if permission.resource in groups:
+            verbs = tuple(verb for verb in verbs if verb not in ("get", "create", "delete"))
+        yield replace(permission, verbs=verbs)
 
 
 class Losses:
