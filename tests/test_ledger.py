@@ -20,7 +20,7 @@ LEDGER = {
     "api": 2983,
     "cluster": 6140,
     "commands": 5493,
-    "controller": 4201,
+    "controller": 4204,
     "dashboard": 557,
     "frameworks": 2794,
     "gang": 1480,
@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1146,
     "runtime": 2262,
     "scheduler": 10094,
-    "store": 3119,
-    "tests": 69299,
+    "store": 3104,
+    "tests": 69272,
     "tools": 3868,
 }
 

@@ -96,6 +96,14 @@ def test_a_launcher_that_finished_meanwhile_is_not_run_again():
     assert not [w for w in world.writes if isinstance(w, Create)]
 
 
+def test_batch_job_of_another_operator_loses_its_ttl():
+    """It could be deleted before its end is written, and its launcher would run once more."""
+    world = in_flight("mpi-operator-0.8-mpijob")
+    world.objects["Job", "mnist-launcher"]["spec"]["ttlSecondsAfterFinished"] = 0
+    world.settle()
+    assert "ttlSecondsAfterFinished" not in world.objects["Job", "mnist-launcher"]["spec"]
+
+
 def test_a_launcher_that_is_gone_by_its_ttl_is_not_run_again():
     """It has ended, and nobody knows how; without a TTL somebody has taken it away."""
     for ttl, state in ((600, "Failed"), (None, "Running")):

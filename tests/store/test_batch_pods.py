@@ -33,7 +33,7 @@ def test_a_pod_of_a_batch_job_fills_the_place_of_its_name():
     view = pod(world.pod(name))
     assert (view.name, view.place) == (name, "mnist-launcher")
     maker = batch(world.objects["Job", "mnist-launcher"])
-    children = Children(lambda _: True)
+    children = Children()
     children.changed(None, maker)
     assert children.job_of(view.owner) == maker.owner
     assert list(children.makers(maker.owner)) == [maker.as_owner]
@@ -44,7 +44,7 @@ def test_a_pod_of_a_batch_job_fills_the_place_of_its_name():
 
 def test_failed_pod_of_a_suspended_batch_job_fills_no_place():
     """Its successor is created once the batch Job is resumed, which waits for a node."""
-    world, children = World(mpijob("v2beta1"), secrets=SECRETS).settle(), Children(lambda _: True)
+    world, children = World(mpijob("v2beta1"), secrets=SECRETS).settle(), Children()
     children.pod_changed(None, pod(world.pod(world.launch(phase="Failed"))))
     job, maker = load(world.framework, world.job), batch(world.objects["Job", "mnist-launcher"])
     children.changed(None, maker)

@@ -254,7 +254,7 @@ class Crowd:
     def __init__(self):
         """Begin without jobs."""
         self.requeued, self.running, self.version = [], set(), 0
-        limits, children = DocumentLimits(120_000, 220_000), Children(lambda _owner: True)
+        limits, children = DocumentLimits(120_000, 220_000), Children()
         children.has_pods = lambda owner: owner.name in self.running
         self.jobs = Jobs(
             {"TFJob": FRAMEWORKS["TFJob"]},

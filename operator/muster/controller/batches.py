@@ -74,6 +74,9 @@ def limit_changes(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[
             for key, default in names.BATCH_LIMITS.items()
             if wanted.get(key, default) != batch.limits.get(key, default)
         }
+        if batch.ttl is not None:
+            # Of mpi-operator's: it could go before its end is written, and would run once more.
+            changed["ttlSecondsAfterFinished"] = None
         if changed:
             yield Patch.of(batch, {"spec": changed})
 

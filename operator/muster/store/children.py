@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -20,13 +20,10 @@ V = TypeVar("V")
 class Children:
     """An index of pods, services, config maps and the like, by owner and by name.
 
-    A batch Job makes pods in the place of its owner, and may go by itself the moment it has come
-    to its end: it counts as there until its job has taken that in. `is_job(owner)` says whether
-    there is such a job.
+    A batch Job makes pods in the place of its owner.
     """
 
-    def __init__(self, is_job: Callable[[Owner | None], bool]) -> None:
-        self._is_job = is_job
+    def __init__(self) -> None:
         self._pods: dict[tuple[str, str], PodView] = {}
         self._pods_of: dict[Owner, dict[str, PodView]] = {}
         self._owner: dict[Owner, Owner] = {}
@@ -35,8 +32,6 @@ class Children:
         """The same the other way round; whether the batch Job is suspended."""
         self._of: dict[Owner, dict[tuple[str, str], ObjectView]] = {}
         self._all: dict[tuple[str, str, str], ObjectView] = {}
-        self._past: dict[Owner, dict[tuple[str, str], BatchView]] = {}
-        """By owner, as `_of`: batch Jobs that are gone, after their end."""
         self.losses: dict[Owner, Losses] = {}
         """What is remembered of gangs that restart as a whole."""
 
@@ -76,12 +71,7 @@ class Children:
 
     def of(self, job: Job, kind: str, wanted: Iterable[str]) -> tuple[ObjectView, ...]:
         """Return those of one kind that the job controls, and others with a name it wants."""
-        # A finished job has taken the end in; what is kept of it would hide that it is gone.
-        past = {} if job.status.finished else self._past.get(job.as_owner, {})
-        there: Mapping[tuple[str, str], ObjectView] = self._of.get(job.as_owner, {})
-        if past:
-            there = {**past, **there}
-        own = {n: v for (k, n), v in there.items() if k == kind}
+        own = {n: v for (k, n), v in self._of.get(job.as_owner, {}).items() if k == kind}
         taken = (self._all.get((kind, job.namespace, name)) for name in wanted if name not in own)
         return (*own.values(), *(child for child in taken if child is not None))
 
@@ -117,16 +107,11 @@ class Children:
         if after is not None:
             self._all[after.kind, after.namespace, after.name] = after
             _put(self._of, after.owner, (after.kind, after.name), after)
-        elif isinstance(before, BatchView) and before.end and self._is_job(before.owner):
-            # With ttlSecondsAfterFinished it may go before a pass has seen its end: the launcher
-            # of a job would be made, and run, once more.
-            _put(self._past, before.owner, (before.kind, before.name), before)
         if before != after:
             self._makes(before, after)
 
     def job_ended(self, job: Owner) -> None:
         """Forget what is kept for the sake of a job that is gone."""
-        self._past.pop(job, None)
         self.losses.pop(job, None)
 
     def _makes(self, before: ObjectView | None, after: ObjectView | None) -> None:

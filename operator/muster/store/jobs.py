@@ -234,7 +234,7 @@ class Jobs:
         }
         """By kind."""
         self._enqueue, self._trigger = enqueue, trigger
-        self._children = children or Children(lambda _owner: False)
+        self._children = children or Children()
         self._limits = limits
         self._sizes = Counter[str]()
         """Namespace -> bytes of the documents that are kept in full; the empty name: of all."""

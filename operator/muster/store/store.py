@@ -97,7 +97,7 @@ class Store:
         self._callbacks = callbacks
         self.arrived = callbacks.arrived
         """As `Callbacks` has it; an allocator, which is made of the store, sets it to its own."""
-        self.children = Children(lambda owner: self.jobs.key_of(owner) is not None)
+        self.children = Children()
         self.jobs = Jobs(
             self.frameworks,
             self._enqueue,
