@@ -20,7 +20,7 @@ LEDGER = {
     "api": 2983,
     "cluster": 6140,
     "commands": 5493,
-    "controller": 4204,
+    "controller": 4191,
     "dashboard": 557,
     "frameworks": 2794,
     "gang": 1480,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2262,
     "scheduler": 10094,
     "store": 3104,
-    "tests": 69272,
+    "tests": 69267,
     "tools": 3868,
 }
 

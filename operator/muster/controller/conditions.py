@@ -18,7 +18,7 @@ from muster.api.reasons import DeletionReason, GangPhase, Reason
 from muster.api.status import Condition, FirstFailure, JobStatus, ReplicaStatus
 from muster.controller import failures, gangstatus, podproblems, policies, replacement
 from muster.controller.events import restarting
-from muster.controller.jobpods import PodFate, is_old, stays_counted
+from muster.controller.jobpods import PodFate, stays_counted
 from muster.controller.model import Action, Create, Delete
 from muster.controller.scope import Scope
 from muster.frameworks.base import Framework, Outcome, Progress, labels
@@ -230,7 +230,7 @@ def running(scope: Scope) -> JobStatus:
         gang=gang,
         restarts=sum(replica.restarts for replica in counted.values())
         + sum(member.pod.restarts for member in scope.roster.members),
-        reason=_awaited(scope) or podproblems.found(scope) or _failed(scope, first),
+        reason=podproblems.found(scope) or _failed(scope, first),
         observed_generation=scope.job.generation,
     )
     conditions = reduce(with_condition, _changes(scope, before, steps), before.conditions)
@@ -274,19 +274,6 @@ def _failed(scope: Scope, first: FirstFailure | None) -> str:
     count, at = replacement.failures_in_a_row(pod), format_time(replacement.due(pod))
     text = f"Pod {pod.name} failed {count} times in a row and is replaced at {at}."
     return f"{first} {text}" if first else text
-
-
-def _awaited(scope: Scope) -> str:
-    """Return whose end is waited for, of those that should have gone by now; empty if nobody's."""
-    left = scope.roster.leftovers if is_old(scope.observed) else ()
-    if not left:
-        return ""
-    pod = min(left, key=lambda pod: pod.name)
-    where = f" on node {pod.node}" if pod.node else ""
-    return (
-        f"pod {pod.name}{where} is still being deleted and has a name that this job needs; "
-        "it goes on once that is free"
-    )
 
 
 def begun(scope: Scope, status: JobStatus, made: Sequence[Action]) -> JobStatus:
