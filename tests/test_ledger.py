@@ -20,7 +20,7 @@ LEDGER = {
     "api": 2983,
     "cluster": 6140,
     "commands": 5493,
-    "controller": 4191,
+    "controller": 4166,
     "dashboard": 557,
     "frameworks": 2794,
     "gang": 1480,
@@ -29,7 +29,7 @@ LEDGER = {
     "muster": 1146,
     "runtime": 2262,
     "scheduler": 10094,
-    "store": 3104,
+    "store": 3095,
     "tests": 69267,
     "tools": 3868,
 }

@@ -277,10 +277,7 @@ def _failed(scope: Scope, first: FirstFailure | None) -> str:
 
 
 def begun(scope: Scope, status: JobStatus, made: Sequence[Action]) -> JobStatus:
-    """Return the status of a job for which this is made: a pod on a node admits its gang.
-
-    It is written after them, so that it need not be written once more when they are seen there.
-    """
+    """Return the status of a job for which this is made: a pod on a node admits its gang."""
     gang, peer = status.gang, DeletionReason.PEER_LOST
     if gang is None:
         return status
@@ -355,11 +352,7 @@ def _created(scope: Scope) -> Condition:
 
 
 def _resumed(scope: Scope) -> JobStatus:
-    """Return the status with Created set, and a suspension ended that is over.
-
-    A resumed job starts with a clean sheet: its restarts count from 0 again. Only jobs that are no
-    collective keep their completed indexes.
-    """
+    """Return the status with Created set, and a suspension ended that is over."""
     job, before, wording = scope.job, scope.job.status, scope.framework.life.wording
     conditions = with_condition(before.conditions, _created(scope))
     if job.run_policy.suspend or not before.is_true(names.Condition.SUSPENDED):

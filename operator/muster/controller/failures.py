@@ -44,11 +44,7 @@ def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
 
 
 def backoff_reached(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> bool:
-    """Say whether the job was restarted too often.
-
-    The total is the restarts that the status counts, and those that the kubelet made inside
-    pods that still live; pods that are never restarted do not count.
-    """
+    """Say whether the job was restarted too often."""
     limit, never = scope.job.run_policy.backoff_limit, names.RestartPolicy.NEVER
     if limit is None or scope.framework.life.limits_itself:
         return False

@@ -136,12 +136,7 @@ def job_pods(observed: Observed, framework: Framework) -> JobPods:
 
 
 def stand_in(batch: BatchView, pods: Iterable[PodView]) -> PodView:
-    """Return a batch Job as the pod for which it stands.
-
-    It has ended when the batch Job has; until then it is what the newest of its pods is, and
-    Pending without any. A failure is put down to the newest pod that failed, if there is one.
-    `pods`: those that it has made.
-    """
+    """Return a batch Job as the pod for which it stands."""
     made = sorted(pods, key=lambda pod: pod.created)
     living = [pod for pod in made if not pod.terminal]
     shown = {name: getattr(living[-1], name) for name in _SHOWN} if living else _NO_POD
@@ -231,10 +226,7 @@ def _sort_others(
 
 
 def on_its_place(job: Job, framework: Framework, pod: PodView) -> PodView:
-    """Return a pod of the job's with the role and the index of its place, whoever made it.
-
-    By its name, which operators of all times gave alike; else by its labels, ours or older ones.
-    """
+    """Return a pod of the job's with the role and the index of its place, whoever made it."""
     found = _by_name(job, framework, pod.name) or _by_labels(framework, pod)
     if found is None:
         return pod

@@ -257,10 +257,7 @@ def _waiting(scope: Scope) -> frozenset[str]:
 
 
 def creatable(scope: Scope, builder: PodBuilder) -> Mapping[str, str] | None:
-    """Return the nodes of the pods that may be created; None: all may, without a node.
-
-    Pods that name a scheduler which is not the allocator's are that scheduler's affair.
-    """
+    """Return the nodes of the pods that may be created; None: all may, without a node."""
     if builder.replica.type in _waiting(scope):
         return {}
     if not builder.allocated:
@@ -276,10 +273,7 @@ def creatable(scope: Scope, builder: PodBuilder) -> Mapping[str, str] | None:
 def service_writes(
     scope: Scope, builders: Mapping[str, PodBuilder], fresh: Iterable[Create]
 ) -> Iterator[Action]:
-    """Yield the missing services of pods that exist or are being created, and the surplus.
-
-    All are surplus of a job whose pods are found under one.
-    """
+    """Yield the missing services of pods that exist or are being created, and the surplus."""
     if not scope.framework.pods.services:
         return
     pods = {pod.name for pod in scope.roster.own} | {create.name for create in fresh}

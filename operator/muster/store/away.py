@@ -148,10 +148,7 @@ class AwayNodes:
     def look(
         self, job: Job | None, pods: Mapping[str, PodView], now: float
     ) -> tuple[Mapping[str, PodView], float]:
-        """Return the pods that are unreachable or lost, marked as such, and when that changes.
-
-        Pods of no job are treated as lost once they are being deleted.
-        """
+        """Return the pods that are unreachable or lost, marked as such, and when that changes."""
         found: dict[str, PodView] = {}
         due = math.inf
         for key, pod in pods.items():

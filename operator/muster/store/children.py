@@ -18,10 +18,7 @@ V = TypeVar("V")
 
 
 class Children:
-    """An index of pods, services, config maps and the like, by owner and by name.
-
-    A batch Job makes pods in the place of its owner.
-    """
+    """An index of pods, services, config maps and the like, by owner and by name."""
 
     def __init__(self) -> None:
         self._pods: dict[tuple[str, str], PodView] = {}

@@ -176,10 +176,7 @@ class Groups:
 
 
 class PodGroups:
-    """Finds the object of a gang of foreign pods. `own` are the groups of our own API.
-
-    A change that may let a gang start calls `trigger()`.
-    """
+    """Finds the object of a gang of foreign pods. `own` are the groups of our own API."""
 
     def __init__(
         self,
