@@ -100,7 +100,7 @@ def test_a_gang_may_have_more_effort_than_its_namespace(monkeypatch):
         for i in range(count)
     ]
     roles = [near("chief", 1), near("worker", 3), near("evaluator", 1)]
-    monkeypatch.setattr(budget, "FIRST", 20_000)
+    monkeypatch.setattr(budget, "FIRST", 5_000)
     for count, found in ((0, {}), (8, {"good/near": 5})):
         gang = make_gang(key="good/near", roles=roles)
         seen = make_snapshot(nodes=nodes, gangs=[gang])

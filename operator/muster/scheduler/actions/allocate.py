@@ -6,7 +6,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -279,19 +279,18 @@ def _attempt_here(session: Session, ask: Ask) -> Failure | None:
 
 
 def _in_slices(session: Session, ask: Ask, slicings: Sequence[Slicing]) -> Failure | None:
-    """Try to place what the gang lacks slice by slice, other roles behind these or before.
+    """Try to place what the gang lacks slice by slice, and other roles behind these.
 
-    Largest tasks first at last, which of several roles finds what the given order does not.
+    Of several roles also with the largest tasks first.
     """
     gang, refused = ask.gang, None
     others = [t for t in gang.tasks if not any(t.pod_set in one.pod_sets for one in slicings)]
-    for at, (last, tight) in enumerate(SLICED if len(gang.tasks) > 1 else SLICED[:1]):
-        if at and session.budget.exhausted():
+    for tight in (False, True) if len(gang.tasks) > 1 else (False,):
+        if tight and session.budget.exhausted():
             break
-        here = replace(ask, tight=ask.tight or tight)
+        here, failed = replace(ask, tight=ask.tight or tight), None
         with session.all_or_nothing(gang):
-            failed = None if last else _fill(session, here, others, tight=tight)
-            if all(slices.place(session, here, one) for one in slicings) and last:
+            if all(slices.place(session, here, one) for one in slicings):
                 failed = _fill(session, here, others, tight=tight)
         if session.rules.ready(gang) or gang.promised:
             return None
@@ -306,12 +305,13 @@ def _try_all(session: Session, ask: Ask) -> Failure | None:
     # Cheapest and most faithful first: the given order with the policy's scores, and only then
     # ways that ignore these.
     strategies = STRATEGIES if len(gang.tasks) > 1 else STRATEGIES[:1]
-    for at, (size, step, tight, later) in enumerate(strategies):
+    by_size = sorted(gang.tasks, key=lambda tasks: -max(session.shares(tasks)))
+    for at, (step, tight, later) in enumerate(strategies):
         if at and (session.budget.exhausted() or (later and not session.counts_ending(ask))):
             break
         session.budget.spend(ATTEMPT if at else 0)
         with session.all_or_nothing(gang):
-            order = gang.tasks if size is None else _by_size(session, gang, size)[::step]
+            order = by_size[::step] if step else gang.tasks
             failed = _fill(session, ask, order, tight=tight, later=later)
         if session.rules.ready(gang):
             return None
@@ -323,10 +323,6 @@ def _try_all(session: Session, ask: Ask) -> Failure | None:
         if not session.room.evicting and diagnosis.shortage(session, gang.demand()):
             break
     return failure
-
-
-def _by_size(session: Session, gang: GangState, size: Size) -> Sequence[PodSetState]:
-    return sorted(gang.tasks, key=lambda tasks: size(session.shares(tasks)), reverse=True)
 
 
 def _turn_down(session: Session, ask: Ask, failure: Failure) -> None:
@@ -469,24 +465,19 @@ def _overused(session: Session, gang: GangState) -> None:
     gang.refuse(Refusal(Reason.QUEUE_OVERUSED, sentence, blocked_by=(f"queue/{gang.spec.queue}",)))
 
 
-Size = Callable[[list[float]], float]
-"""How large a task is, by what part of the cluster it takes of each resource."""
-STRATEGIES: Final[Sequence[tuple[Size | None, int, bool, bool]]] = (
-    (None, 1, False, False),
-    (max, 1, False, False),
-    (max, 1, True, False),
-    (sum, 1, True, False),
-    (max, -1, True, False),
-    (max, 1, True, True),
+STRATEGIES: Final = (
+    (0, False, False),
+    (1, False, False),
+    (1, True, False),
+    (-1, True, False),
+    (1, True, True),
 )
-"""Ways to place a gang of several roles: (by which size, 1 the largest or -1 the smallest first,
-fullest nodes first, `later` as in `_fill`). Without a size: in the given order.
+"""Ways to place a gang of several roles: (1 the largest tasks first, -1 the smallest, 0 the given
+order; fullest nodes first; `later` as in `_fill`).
 
 They are tried until one works. The last one keeps small tasks from nodes that larger tasks need
 once pods have ended. One role alone needs no second try: the nodes' capacities for it just add up.
 """
-SLICED: Final = ((True, False), (False, False), (True, True))
-"""Ways to place a gang that is cut: (slices first, fullest nodes and largest tasks first)."""
 TRIES: Final = 16
 """How many combinations of domains are tried for one gang."""
 
