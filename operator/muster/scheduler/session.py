@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
@@ -91,16 +91,8 @@ _Step = tuple[_Assignment | _Wait | _Eviction, int, int]
 """A change, its direction (1: applied, -1: reverted), and the state number before it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Leaving:
-    """What goes with tasks that leave, room apart."""
-
-    parts: Sequence[tuple[PodSet, IntArray, IntArray]] = ()
-    """(pod set, (M,) nodes, (M,) how many of its tasks leave there)."""
-    charges: Counter[str] = field(default_factory=Counter)
-    """What they give back of each quota."""
-
-
+Leavers = Sequence[tuple[PodSet, IntArray, IntArray]]
+"""(pod set, (M,) nodes, (M,) how many of its tasks leave there)."""
 FITS: Final = 256
 """How many shapes the room for which is known are kept at a time."""
 
@@ -453,12 +445,11 @@ class Session:
                 yield change.gang, change.tasks, change.picks.nodes, change.picks.counts
 
     def imagine(
-        self, gang: GangState, used: IntArray, leaving: Leaving, scorer: Scorer
+        self, gang: GangState, used: IntArray, leavers: Leavers, scorer: Scorer
     ) -> Session:
         """Return a session in which only this gang waits, and (N, R) is used of the nodes.
 
-        Of what keeps it from nodes those parts have gone that are `leaving`, and all that is
-        ending.
+        The ports, neighbors, volumes and quota of the leavers are free, and of all that is ending.
         """
         nothing = np.zeros_like(used)
         nodes = replace(self.snapshot.nodes, used=used, releasing=nothing)
@@ -467,8 +458,12 @@ class Session:
         if any(pod_set.leaving for pod_set in alone.pod_sets):
             gone = tuple(replace(pod_set, leaving=()) for pod_set in alone.pod_sets)
             alone = replace(alone, pod_sets=gone)
+        charges = self.charged.copy()
+        for pod_set, _, counts in leavers:
+            for key, each in pod_set.charge.items():
+                charges[key] -= int(counts.sum()) * each
         quotas = {
-            key: replace(quota, used=quota.used + self.charged[key] - leaving.charges[key])
+            key: replace(quota, used=quota.used + charges[key])
             for key, quota in self.snapshot.quotas.items()
         }
         # What others keep is part of what is used.
@@ -481,7 +476,7 @@ class Session:
                 made.join(change, sign)
             elif isinstance(change, _Wait):
                 made.put_off(change, sign)
-        for pod_set, where, counts in leaving.parts:
+        for pod_set, where, counts in leavers:
             made.part(pod_set, where, counts)
         return made
 
@@ -630,13 +625,6 @@ class Session:
             gang.allocated -= sign * amount
             if gang.queue is not None:
                 gang.queue.take(-sign * amount)
-
-    def going(self) -> Iterator[tuple[PodSet, IntArray, IntArray]]:
-        """Yield (pod set, nodes, counts) of all pods that are about to be taken away."""
-        for gang in self.gangs:
-            yield from self.leavers(gang.spec)
-        for parts in self.evicted().values():
-            yield from parts
 
     def evicted(self) -> Mapping[str, Sequence[tuple[PodSet, IntArray, IntArray]]]:
         """Return gang -> (pod set, nodes, counts) of what was taken from it in this cycle."""

@@ -8,7 +8,7 @@ there will be enough, nodes are kept free for it after it has waited long enough
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -27,14 +27,12 @@ from muster.scheduler.model import (
     FloatArray,
     Holding,
     IntArray,
-    PodSet,
     sums,
 )
-from muster.scheduler.session import Leaving, Session
+from muster.scheduler.session import Leavers, Session
 from muster.scheduler.state import GangState
 
 Found = TypeVar("Found")
-Leavers = Iterable[tuple[PodSet, IntArray, IntArray]]
 Start = Callable[[Session, Ask], bool]
 """Places the gang if it can start in that session; returns whether it does."""
 
@@ -348,8 +346,8 @@ class _Search:
         session, nodes = self._session, self._session.snapshot.nodes
         # Tried where only this gang waits: what others want now is no reason to promise less.
         used = nodes.allocatable - free
-        leaving, scorer = self._leaving(tenants), self._scorer(early=early)
-        dream = session.imagine(self._gang, used, leaving, scorer)
+        leavers, scorer = self._leavers(tenants), self._scorer(early=early)
+        dream = session.imagine(self._gang, used, leavers, scorer)
         if not self._start(dream, replace(self._ask, gang=dream.gangs[0], ahead=True)):
             return None
         kept, closed = np.zeros_like(free), dict[int, BoolArray]()
@@ -360,17 +358,16 @@ class _Search:
                     closed[shape] = closed.get(shape, False) | marks
         return kept, closed
 
-    def _leaving(self, tenants: int) -> Leaving:
-        """Return what the first so many take along: ports, neighbors, volumes and quota."""
-        session, charges = self._session, Counter[str]()
-        charged = any(tasks.pod_set.charge for tasks in self._gang.tasks)
-        if not (
-            charged or any(tasks.shape.tied or tasks.shape.ports for tasks in self._gang.tasks)
-        ):
-            return Leaving()
-        parts = [*session.going()]
+    def _leavers(self, tenants: int) -> Leavers:
+        """Return the tasks of the first so many, with whose end more than resources is freed."""
+        session = self._session
+        tasks = self._gang.tasks
+        if not any(t.pod_set.charge or t.shape.tied or t.shape.ports for t in tasks):
+            return ()
         # Terms of pods about each other know the pod sets of the snapshot.
         known, evicted = {one.key: one for one in session.snapshot.gangs}, session.evicted()
+        parts = [part for gang in session.gangs for part in session.leavers(gang.spec)]
+        parts += itertools.chain(*evicted.values())
         for tenant in self._tenants[:tenants]:
             if tenant.given is not None:
                 parts += tenant.given
@@ -378,10 +375,7 @@ class _Search:
             held = (pod_set for pod_set in known[tenant.owner].pod_sets if pod_set.held)
             parts += [(pod_set, *session.places(pod_set.held)) for pod_set in held]
             parts += [(p, where, -counts) for p, where, counts in evicted.get(tenant.owner, ())]
-        for pod_set, _, counts in parts:
-            for key, each in pod_set.charge.items():
-                charges[key] += int(counts.sum()) * each
-        return Leaving(parts, charges)
+        return parts
 
     def _scorer(self, *, early: bool) -> Callable[[Stack], FloatArray]:
         columns = np.flatnonzero(self._gang.lacking()[PODS + 1 :]) + PODS + 1
