@@ -60,8 +60,6 @@ class _Assignment:
     promise: bool
     fresh: int
     """How many of the pods must be created, and are charged to quotas."""
-    lent: bool
-    """The tasks are gone when the reservation begins."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -411,9 +409,7 @@ class Session:
         if not picks.order:
             return
         fresh = tasks.fresh(len(picks.order)) if tasks.pod_set.charge else 0
-        # Noted with the step, as the reservation may have been released when the step is undone.
-        lent = not promise and self.room.until is not None and tasks.ends <= self.room.until
-        self._do(_Assignment(gang, tasks, picks, promise, fresh, lent))
+        self._do(_Assignment(gang, tasks, picks, promise, fresh))
 
     def recall(self, gang: GangState) -> None:
         """Give up all that is promised to the gang."""
@@ -586,9 +582,6 @@ class Session:
             gang.promised += count
         else:
             self.room.take(picks.nodes, counts, shape)
-            if one.lent:
-                # They are gone when the reservation begins.
-                self.room.leaving[picks.nodes] += counts[:, None] * shape.request
             tasks.taken += count
             gang.ready += count
         # Promises count: what others are evicted for must not be refused by a quota afterwards.
