@@ -82,10 +82,10 @@ def test_terms_of_waiting_gangs_are_not_charged_to_the_gangs_that_they_select():
 
 
 def near(role, count):
-    """Return a role whose tasks are all in one rack."""
-    term = {"labelSelector": {"matchLabels": {"role": role}}, "topologyKey": "rack"}
+    """Return a role of a gang whose tasks are all in one rack."""
+    term = {"labelSelector": {"matchLabels": {"gang": "near"}}, "topologyKey": "rack"}
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    template = make_template(labels={"role": role}, cpu=1, affinity=affinity)
+    template = make_template(labels={"gang": "near"}, cpu=1, affinity=affinity)
     return make_role(role=role, replicas=count, template=template, namespace="good")
 
 

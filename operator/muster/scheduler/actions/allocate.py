@@ -6,12 +6,9 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
-
-import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis, packing, slices
@@ -20,7 +17,7 @@ from muster.scheduler.ask import Ask, Failure
 from muster.scheduler.budget import ATTEMPT, CYCLE, DEFERRED
 from muster.scheduler.domains import Slicing
 from muster.scheduler.hooks import Demand
-from muster.scheduler.model import BoolArray, Refusal
+from muster.scheduler.model import Refusal
 from muster.scheduler.session import JobOrder, Session
 from muster.scheduler.state import GangState, PodSetState
 
@@ -261,20 +258,14 @@ def _attempt(session: Session, ask: Ask) -> Failure | None:
 
 
 def _attempt_here(session: Session, ask: Ask) -> Failure | None:
-    """Try to place what the gang lacks, at last with a domain for each role that keeps to one."""
+    """Try to place what the gang lacks in one region."""
     gang, slicings = ask.gang, session.rules.slices(ask.gang)
     if slicings is not None:
         refusal = session.rules.barrier(gang, gang.demand())
         return refusal or _in_slices(session, ask, slicings)
-    failure = None
-    for at, domains in enumerate(itertools.chain([{}], homes(session, ask))):
-        if at and session.budget.exhausted():
-            return failure
-        session.budget.spend(ATTEMPT if at else 0)
-        failed = _try_all(session, ask.inside(domains))
-        if failed is None or isinstance(failed, Refusal) or gang.promised:
-            return failed
-        failure = failure or failed
+    failure = _try_all(session, ask)
+    if failure is None or isinstance(failure, Refusal) or gang.promised:
+        return failure
     return None if packing.place(session, ask) else failure
 
 
@@ -478,39 +469,6 @@ order; fullest nodes first; `later` as in `_fill`).
 They are tried until one works. The last one keeps small tasks from nodes that larger tasks need
 once pods have ended. One role alone needs no second try: the nodes' capacities for it just add up.
 """
-TRIES: Final = 16
-"""How many combinations of domains are tried for one gang."""
-
-
-def homes(session: Session, ask: Ask) -> Iterator[Mapping[int, BoolArray]]:
-    """Yield, shape by shape, (N,) the nodes of a domain that has room for all of its tasks.
-
-    The first task of such a role decides where the others go, and its node may be the best for
-    it alone. Nothing is yielded of a gang whose roles are free to go anywhere.
-    """
-    found = [options for tasks in ask.gang.tasks if (options := _options(session, ask, tasks))]
-    if found:
-        combinations = itertools.islice(itertools.product(*found), TRIES)
-        yield from (dict(combination) for combination in combinations)
-
-
-def _options(session: Session, ask: Ask, tasks: PodSetState) -> list[tuple[int, BoolArray]]:
-    """Return the domains in which the role fits whole, the smallest room first."""
-    shape, wanted = tasks.pod_set.shape, min(ask.gang.wanted(tasks), tasks.left)
-    future = ask.ahead or session.counts_ending(ask)
-    loose = [t for t in session.room.affinity.loose(shape, future=future) if t.itself]
-    if wanted < 1:
-        return []
-    fit = partial(session.fit, ask, tasks, future=future)
-    if not loose:
-        # Each of these regions offers the volumes that the role claims.
-        choices = session.room.affinity.stock.choices(shape)
-        return [(shape, nodes) for nodes in choices if fit().capacity[nodes].sum() >= wanted]
-    domain, capacity = loose[0].domain, fit().capacity
-    held = np.bincount(domain[domain >= 0], weights=capacity[domain >= 0])
-    # Best fit: the domain that is left with least is the one that others can do with least.
-    fitting = [d for d in np.argsort(held, kind="stable") if held[d] >= wanted]
-    return [(shape, domain == d) for d in fitting]
 
 
 def backfill(session: Session) -> None:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -44,24 +46,46 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
 
 
 def _regions(session: Session, ask: Ask) -> Sequence[Sequence[Within]] | None:
-    """Return the domains in which a gang whose members must be near each other may gather.
+    """Return where a gang may gather whose members must be near each other or share a volume.
 
     The first of them decides it, so it must not go where the others have no room.
     """
-    free: dict[int, tuple[AffinityTerm, list[PodSetState]]] = {}
+    options = [*_near(session, ask), *_sharing(session, ask)]
+    if not options:
+        return None
+    # The choice for the first is made before the others are confined at all.
+    several = [options[0], *([{}, *others] for others in options[1:])]
+    return [*itertools.islice(itertools.product(*several), ATTEMPTS), ()]
+
+
+def _near(session: Session, ask: Ask) -> Iterator[Sequence[Within]]:
+    """Yield, of roles whose terms are met by the same pods, the domains with room for them."""
+    free: dict[object, tuple[AffinityTerm, list[PodSetState]]] = {}
     gang, future = ask.gang, ask.ahead or session.counts_ending(ask)
     for tasks in gang.tasks:
         for term in session.room.affinity.loose(tasks.pod_set.shape, future=future)[:1]:
             # Where tasks do not match their own term, tasks of other roles come first.
             others = [t for t in gang.tasks if not term.itself and term.adds.get(t.pod_set.shape)]
             if term.itself or others:
-                free.setdefault(id(term.domain), (term, []))[1].extend([tasks, *others])
-    if not free:
-        return None
-    term, members = max(free.values(), key=lambda item: item[0].domain.max(initial=-1))
-    near = [(tasks, count) for tasks, count in gang.demand() if count and tasks in members]
-    domains = Domains(term.domain, len(term.counts))
-    held = Room.now(session, ask).share(near, domains, term.domain >= 0)
-    shapes = [tasks.pod_set.shape for tasks in members]
-    order = [d for d in np.argsort(held, kind="stable").tolist() if held[d] >= 1]
-    return [*((dict.fromkeys(shapes, term.domain == d),) for d in order[:ATTEMPTS]), ()]
+                key = id(term.domain), frozenset(term.adds)
+                free.setdefault(key, (term, []))[1].extend([tasks, *others])
+    for term, members in sorted(free.values(), key=lambda item: -item[0].domain.max(initial=-1)):
+        near = [(tasks, count) for tasks, count in gang.demand() if count and tasks in members]
+        domains = Domains(term.domain, len(term.counts))
+        held = Room.now(session, ask).share(near, domains, term.domain >= 0)
+        shapes = [tasks.pod_set.shape for tasks in members]
+        order = [d for d in np.argsort(held, kind="stable").tolist() if held[d] >= 1]
+        if order:
+            yield [dict.fromkeys(shapes, term.domain == d) for d in order[:ATTEMPTS]]
+
+
+def _sharing(session: Session, ask: Ask) -> Iterator[Sequence[Within]]:
+    """Yield, of each role with a claim, where each volume that it may get can be reached."""
+    future = ask.ahead or session.counts_ending(ask)
+    for tasks in ask.gang.tasks:
+        shape, wanted = tasks.pod_set.shape, min(ask.gang.wanted(tasks), tasks.left)
+        choices = session.room.affinity.stock.choices(shape) if wanted > 0 else ()
+        fit = partial(session.fit, ask, tasks, future=future)
+        found = [{shape: each} for each in choices if fit().capacity[each].sum() >= wanted]
+        if found:
+            yield [{}, *found]
