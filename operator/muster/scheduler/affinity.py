@@ -29,27 +29,22 @@ OPTIONS: Final = 4
 
 
 class Stock:
-    """Who has what. `version` grows with every change."""
+    """Who has what."""
 
     def __init__(self, wants: Mapping[int, tuple[Want, ...]]) -> None:
-        self._wants: Final = {shape: own for shape, own in wants.items() if own}
+        self.wants: Final = {shape: own for shape, own in wants.items() if own}
         self._given: Final[dict[str, tuple[str, BoolArray]]] = {}
         """Claim -> its volume, empty if that is still to be made, and (N,) where others of the
         claim reach it."""
         self._users: Final[Counter[str]] = Counter()
-        self.version = 0
-
-    def knows(self, shape: int) -> bool:
-        """Return whether tasks of the shape want any volume."""
-        return shape in self._wants
 
     def weight(self, shape: int) -> int:
         """Return the number of terms that cost as much as the volumes for one task."""
-        return sum(len(want.options) for want in self._wants.get(shape, ())) // OPTIONS
+        return sum(len(want.options) for want in self.wants.get(shape, ())) // OPTIONS
 
     def open(self, shape: int) -> BoolArray | None:
         """Return (N,) where all that the shape wants can be had; None: it wants nothing."""
-        wants = self._wants.get(shape)
+        wants = self.wants.get(shape)
         if wants is None:
             return None
         marks = np.ones(len(wants[0].made), np.bool_)
@@ -78,8 +73,7 @@ class Stock:
 
     def add(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
         """Note that (M,) tasks of the shape came to (M,) nodes; negative counts take back."""
-        for want in self._wants.get(shape, ()):
-            self.version += 1
+        for want in self.wants.get(shape, ()):
             self._users[want.claim] += int(counts.sum())
             if not self._users[want.claim]:
                 self._given.pop(want.claim, None)
@@ -94,7 +88,7 @@ class Stock:
 
     def choices(self, shape: int) -> Iterator[BoolArray]:
         """Yield (N,) where each volume can be had that a claim of the shape may still get."""
-        for want in self._wants.get(shape, ()):
+        for want in self.wants.get(shape, ()):
             if want.claim not in self._given:
                 yield from (reach for _, reach in want.options)
                 if want.domain is not None:
@@ -247,7 +241,7 @@ class _Tally:
 
 
 class AffinityState:
-    """The tallies of all terms of a snapshot; `version` of a shape changes with any of its own.
+    """The tallies of all terms of a snapshot, and the volumes.
 
     `future` asks how it will be once the pods that are ending, or are to be evicted, have gone.
     """
@@ -260,27 +254,21 @@ class AffinityState:
     ) -> None:
         self.stock: Final = Stock(wants or {})
         self._ledgers: Final[dict[int, list[_Ledger]]] = {}
-        self._ledger_changes = 0
         for ledger in map(_Ledger, drivers):
             for shape in ledger.shapes:
                 self._ledgers.setdefault(shape, []).append(ledger)
         self._tallies: Final[dict[int, tuple[_Tally, ...]]] = {}
-        self._counted_by: Final[dict[int, list[tuple[int, _Tally, int]]]] = {}
-        self._versions: Final[dict[int, int]] = {}
+        self._counted_by: Final[dict[int, list[tuple[_Tally, int]]]] = {}
         for key, own in terms.items():
             if own:
                 tallies = tuple(map(_tally, own))
                 self._tallies[key] = tallies
-                self._versions[key] = 0
                 for tally in tallies:
                     for other, amount in tally.term.adds.items():
-                        self._counted_by.setdefault(other, []).append((key, tally, amount))
-
-    def version(self, shape: int) -> int:
-        """Return a number that grows when the shape's terms may have changed."""
-        own = self.stock.version if self.stock.knows(shape) else 0
-        own += self._ledger_changes if shape in self._ledgers else 0
-        return self._versions.get(shape, 0) + own
+                        self._counted_by.setdefault(other, []).append((tally, amount))
+        self._counted: Final = {*self._counted_by, *self._ledgers, *self.stock.wants}
+        self.changes = 0
+        """Grows whenever a term or a volume of any shape may have changed."""
 
     def add(
         self,
@@ -302,20 +290,18 @@ class AffinityState:
             ledger.change(shape, nodes, counts, leaving=leaving)
             if promised:
                 ledger.put_off(shape, nodes, counts)
-            self._ledger_changes += 1
-        for owner, tally, amount in self._counted_by.get(shape, ()):
+        for tally, amount in self._counted_by.get(shape, ()):
             tally.add(nodes, counts * amount, leaving=leaving, late=promised)
-            self._versions[owner] += 1
+        self.changes += shape in self._counted
 
     def put_off(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
         """Count (M,) tasks that were added as only promised; negative takes back."""
         for ledger in self._ledgers.get(shape, ()):
             ledger.put_off(shape, nodes, counts)
-            self._ledger_changes += 1
-        for owner, tally, amount in self._counted_by.get(shape, ()):
+        for tally, amount in self._counted_by.get(shape, ()):
             tally.add(nodes, -counts * amount)
             tally.add(nodes, counts * amount, late=True)
-            self._versions[owner] += 1
+        self.changes += shape in self._counted
 
     def weight(self, shape: int) -> int:
         """Return how many terms have to be evaluated for one task of the shape.

@@ -138,7 +138,6 @@ class Capacity:
         self.idle = nodes.allocatable - nodes.used
         self.load = nodes.load.copy()
         self.promised = np.zeros_like(self.idle)
-        self.promises = False
         self.ending = nodes.releasing
         """(N, R): what pods that are ending, or are to be evicted, will give back."""
         self.releasing = bool(nodes.releasing.any())
@@ -168,7 +167,6 @@ class Capacity:
     def keep(self, nodes: IntArray, amounts: IntArray) -> None:
         """Promise (M, R) amounts on distinct nodes, free now or later; negative takes back."""
         self.promised[nodes] += amounts
-        self.promises = True
         self.touch(nodes)
 
     def reserve(self, kept: IntArray, leaving: IntArray, until: float) -> None:
@@ -233,8 +231,6 @@ class Capacity:
             least: IntArray = np.minimum(self.free(nodes, future=future), then)
             return least
         idle = self.idle[nodes]
-        if not self.promises:
-            return idle + self.ending[nodes] if future else idle
         # Promises are kept from what is ending first. Only what that does not cover is missing
         # now.
         debt = self.promised[nodes] - self.ending[nodes]
@@ -270,7 +266,7 @@ class Fit:
     def refresh(self) -> Fit:
         """Follow what happened on the nodes since the last time."""
         touched = self._room.touched
-        version = self._room.affinity.version(self._id)
+        version = self._room.affinity.changes if self.shape.tied else 0
         # Neighbours count by domain: what happened on one node may matter on all.
         if version != self._version:
             self._version, self._seen = version, len(touched)
