@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3297,
     "muster": 1146,
     "runtime": 2262,
-    "scheduler": 10024,
+    "scheduler": 10008,
     "store": 3095,
     "tests": 69267,
     "tools": 3868,
