@@ -19,7 +19,6 @@ from muster.allocator.tracker import (
     Evict,
     GangFacts,
     Outcome,
-    Stamp,
 )
 from muster.allocator.verdict import HOLD_EXPIRED, RELEASE, Cause
 from muster.api.reasons import DeletionReason
@@ -210,10 +209,6 @@ class Gang:
         for effect in step.effects:
             if isinstance(effect, Evict):
                 self.pods.pop(effect.pod.name, None)
-            if isinstance(effect, Stamp):
-                assert not self.remade
-                name = effect.pod.name
-                self.pods[name] = replace(self.pods[name], gang_had=effect.had)
 
     def do(self, op, slot, seconds):
         """Let one thing happen."""
@@ -362,7 +357,7 @@ GROWTH = st.lists(
 
 AGAIN = st.lists(
     st.tuples(
-        st.sampled_from([*WHAT, "grow", "shrink", "restart", "restart"]),
+        st.sampled_from([*WHAT, "shrink", "restart", "restart"]),
         st.integers(0, 2 * SIZE),
         st.sampled_from([0.0, 0.5, 5.0, 30.0]),
     ),
@@ -370,24 +365,19 @@ AGAIN = st.lists(
 )
 
 
-LOSS = [("vanish", 0, 0.0), ("tick", 0, 0.5)]
 SMALLER = [("shrink", 0, 0.0), ("shrink", 0, 0.0)]
 
 
-@example([("grow", 0, 0.0), ("restart", 0, 0.0)])
 @example([*(("fail", i, 0.0) for i in range(3)), ("drain", 3, 0.0), ("restart", 0, 0.0)])
-@example([("grow", 0, 0.0), ("place", 0, 0.0), ("come", 4, 0.0), *LOSS, ("restart", 0, 0.0)])
-@example([("fail", 0, 0.0), ("fail", 1, 0.0), *SMALLER, ("grow", 0, 0.0), ("tick", 0, 30.0)])
+@example([("fail", 0, 0.0), ("fail", 1, 0.0), *SMALLER, ("tick", 0, 30.0)])
 @given(ops=AGAIN)
 def test_what_a_gang_had_outlives_the_process(ops):
-    """Whenever another one goes on, by what is written on the pods that are left."""
+    """Whenever another one goes on, by what the bindings of the pods that are left have said."""
     gang = Gang(remade=False, gives_up=True, least=SIZE)
     gang.step()
     for op in (("place", 0, 0.0), *(("come", i, 0.0) for i in range(SIZE)), *ops):
         before = gang.memory
-        if op[0] == "grow":
-            gang.grow()
-        elif op[0] == "shrink":
+        if op[0] == "shrink":
             gang.least = max(1, gang.least - 1)
         else:
             gang.do(op[0], op[1] % len(gang.slots), op[2])

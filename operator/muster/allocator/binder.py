@@ -81,15 +81,6 @@ class Binder:
         """Bind the pod to the node; `had` is written on it, if it is anything."""
         self.background.spawn_in(f"bind {pod.namespace}", self._bind(pod, node, had))
 
-    def stamp(self, pod: PodView, had: int) -> None:
-        """Write on the pod with how many its gang was whole.
-
-        Without effect while that is being done.
-        """
-        body = {"metadata": _had(had)}
-        write = partial(self._note, pod, Exactly(pod.uid), body, "was not stamped")
-        self._once(f"{pod.uid}/{had}", write, f"stamp {pod.namespace}")
-
     def mark(self, pod: PodView, message: str, node: str | None, *, record: bool) -> None:
         """Say on the pod why it has no node, for people and for autoscalers.
 
@@ -265,16 +256,14 @@ class Binder:
         # called unschedulable where it runs.
         pods = self._store.collections["Pod"]
         exactly = Exactly(pod.uid, pods.version(pod.namespace, pod.name, pod.uid))
-        # Conditions are merged by their type: those of the kubelet stay.
-        return await self._note(pod, exactly, {"status": status}, "was not marked")
-
-    async def _note(self, pod: PodView, exactly: Exactly, body: Json, otherwise: str) -> bool:
-        # The status is what a scheduler may write, and the server takes metadata with it.
         path, urgency = PODS.path(pod.namespace, pod.name, "status"), PriorityLevel.STATUS
         try:
-            self._store.put(await self._kube.patch(path, exactly, body, urgency, STRATEGIC_PATCH))
+            # Conditions are merged by their type: those of the kubelet stay.
+            self._store.put(
+                await self._kube.patch(path, exactly, {"status": status}, urgency, STRATEGIC_PATCH)
+            )
         except NOT_WRITTEN as error:
-            log.info("pod %s/%s %s: %s", pod.namespace, pod.name, otherwise, error)
+            log.info("pod %s/%s was not marked: %s", pod.namespace, pod.name, error)
             # Of thousands of pods a role that is missing would be asked for all the time.
             return isinstance(error, ApiError) and error.code != 409 and not error.passing("PATCH")
         return True
@@ -387,7 +376,7 @@ def _binding(pod: PodView, node: str, had: int = 0) -> tuple[str, Json]:
     metadata: Json = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
     if had:
         # The server puts a binding's annotations on the pod.
-        metadata |= _had(had)
+        metadata["annotations"] = {names.GANG_HAD: str(had)}
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
     return PODS.path(pod.namespace, pod.name, "binding"), body
@@ -399,7 +388,3 @@ def grace(store: Store, pod: PodView) -> int | None:
     On a node that is gone no kubelet ends it, and it would be there for most of a minute.
     """
     return 0 if store.away.gone(pod.node) else None
-
-
-def _had(count: int) -> Json:
-    return {"annotations": {names.GANG_HAD: str(count)}}

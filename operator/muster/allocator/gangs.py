@@ -310,7 +310,6 @@ class Effects:
         self.wake = wake
         self._does: Mapping[type[Effect], Callable[..., None]] = {
             tracker.Bind: binder.bind,
-            tracker.Stamp: binder.stamp,
             tracker.Evict: binder.evict,
             tracker.Mark: lambda pod, message, node, record: binder.mark(
                 pod, message, node, record=record

@@ -337,13 +337,6 @@ class Bind(NamedTuple):
     """With how many its gang was let in, for a process after this one; 0: that is known anyway."""
 
 
-class Stamp(NamedTuple):
-    """Write the same on a pod that has its node."""
-
-    pod: PodView
-    had: int
-
-
 class Evict(NamedTuple):
     """Evict or delete a pod."""
 
@@ -400,7 +393,7 @@ class Warn(NamedTuple):
     sentence: str
 
 
-Effect = Bind | Stamp | Evict | Mark | Arrived | Started | Placed | Released | Suspect | Warn
+Effect = Bind | Evict | Mark | Arrived | Started | Placed | Released | Suspect | Warn
 
 
 @dataclass(frozen=True, slots=True)
@@ -708,8 +701,6 @@ def _observe_presence(turn: _Turn) -> None:
     if turn.memory.was_whole and not turn.memory.started:
         turn.effects.append(Started(max(0.0, turn.now - facts.begins)))
         turn.remember(started=True)
-    if members.complete:
-        _stamp(turn)
 
 
 def _members(turn: _Turn, *, removed: bool = False) -> Members:
@@ -724,25 +715,6 @@ def _members(turn: _Turn, *, removed: bool = False) -> Members:
         removed=removed,
         suspended=facts.blocked_until == math.inf or not facts.tasks,
     )
-
-
-def _stamp(turn: _Turn) -> None:
-    """Have written on the pods of a whole gang how many it has, where they do not say so."""
-    facts, before, had = turn.facts, turn.memory.facts, _told_had(turn)
-    if had and (before is None or facts.pods is not before.pods):
-        behind = (pod for pod in facts.pods.values() if has_node(pod) and pod.gang_had < had)
-        turn.effects += (Stamp(pod, had) for pod in behind)
-
-
-def _told_had(turn: _Turn) -> int:
-    """Return how many the gang had, as its pods are to say it; 0 where they need not.
-
-    For pods of another controller nothing else outlives this process, and the next operator must
-    distinguish a gang that lost members from one that grows. A job has that in its status. A
-    single pod needs no such number.
-    """
-    had = turn.memory.had or 0
-    return 0 if turn.facts.remade or had == 1 else had
 
 
 def _follow_release(turn: _Turn) -> None:
@@ -991,8 +963,10 @@ def _since(facts: GangFacts, placed_at: float | None) -> float | None:
 
 def _bind(turn: _Turn) -> None:
     """Bind pods, each once: the answer may come before the watch shows its node."""
-    memory, pods = turn.memory, turn.facts.pods
-    had, sent = _told_had(turn), []
+    memory, pods, sent = turn.memory, turn.facts.pods, []
+    # Of pods of another controller nothing else tells the next operator whether their gang lost
+    # members or grows. A job has that in its status, and a single pod needs no such number.
+    had = 0 if turn.facts.remade or memory.had == 1 else memory.had or 0
     for place, it in memory.assumed.items():
         pod = None if place in turn.facts.foreign else pods.get(place)
         if pod is not None and is_to_be_placed(pod) and pod.uid not in memory.binding:
