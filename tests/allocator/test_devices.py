@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which DeviceClasses are read, and when."""
+"""Which resources DeviceClasses offer."""
 
 import asyncio
 
 import pytest
 
 from muster.allocator import devices
-from muster.allocator.devices import DeviceResources, resources_of
+from muster.allocator.devices import resources_of
 from muster.kube.client import ApiError
 
 
@@ -53,33 +53,23 @@ GPU = device_class("gpu", extendedResourceName="example.com/gpu")
 NOT_SERVED = ApiError(404, "NotFound", "the server could not find the requested resource", None)
 
 
-async def test_classes_are_listed_only_while_a_gang_needs_them(monkeypatch):
-    """A change is reported once."""
-    monkeypatch.setattr(devices, "PERIOD", 0.01)
-    reported = []
-    server = Server([], [GPU])
-    read = DeviceResources(server, lambda names: reported.append(sorted(names)))
-    read.want(wanted=False)
-    await asyncio.sleep(0.03)
-    assert server.paths == []
-    read.want(wanted=True)
-    while len(server.paths) < 4:  # noqa: ASYNC110 -- nothing reports a list without changes
+async def reported(server, count):
+    """Return what is reported of so many lists."""
+    found = []
+    task = asyncio.create_task(devices.follow(server, lambda names: found.append(sorted(names))))
+    while len(server.paths) < count:  # noqa: ASYNC110 -- nothing reports a list without changes
         await asyncio.sleep(0.01)
-    read.want(wanted=False)
-    await asyncio.sleep(0.03)
-    count = len(server.paths)
-    await asyncio.sleep(0.03)
-    assert len(server.paths) == count
+    task.cancel()
     assert set(server.paths) == {"/apis/resource.k8s.io/v1/deviceclasses"}
-    assert reported == [["deviceclass.resource.kubernetes.io/gpu", "example.com/gpu"]]
+    return found
 
 
 @pytest.mark.parametrize(
     "error", [NOT_SERVED, ApiError(403, "Forbidden", "no", None), TimeoutError()]
 )
-async def test_classes_that_cannot_be_listed_offer_nothing(error):
-    """Kubernetes before 1.34 does not serve them."""
-    reported = []
-    read = DeviceResources(Server(error), reported.append)
-    assert await read._list() == frozenset()
-    assert reported == []
+async def test_change_of_the_classes_is_reported_once(monkeypatch, error):
+    """A list that fails changes nothing: Kubernetes before 1.34 does not serve them."""
+    monkeypatch.setattr(devices, "PERIOD", 0.01)
+    server = Server(error, [], [GPU], error, [GPU])
+    names = ["deviceclass.resource.kubernetes.io/gpu", "example.com/gpu"]
+    assert await reported(server, 6) == [names]

@@ -627,6 +627,10 @@ class Stumbling:
         """Begin with nothing."""
         self.bindings, self.again, self.fails = 0, asyncio.Event(), fails
 
+    async def get(self, _path):
+        """Serve nothing."""
+        raise TimeoutError
+
     async def create(self, path, *_args, **_more):
         """Bind, but for the first times."""
         self.bindings += path.endswith("/binding")

@@ -14,13 +14,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Final
 
-from muster.allocator import tracker
+from muster.allocator import devices, tracker
 from muster.allocator.binder import Binder
 from muster.allocator.cells import Deferrals, Quarantine, Search, Turns
 from muster.allocator.decisionlog import DecisionLog
-from muster.allocator.devices import DeviceResources
 from muster.allocator.dryrun import PodTrials
 from muster.allocator.eviction import Evictions, Moves
 from muster.allocator.gangs import Effects, GangTracker
@@ -34,7 +32,7 @@ from muster.allocator.usage import Usage
 from muster.allocator.view import Seen
 from muster.api.backoff import Backoff
 from muster.api.model import Job, PodView
-from muster.api.reasons import GangPhase, Reason
+from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
 from muster.cluster import gangs, recording
 from muster.cluster.gangs import GangInput
@@ -59,8 +57,6 @@ gives up what is under way when its client goes, so that moments would do."""
 BUSY_SHARE, IDLE_SHARE = 1.0, 3.0
 """A cycle that took t seconds is followed by a pause of as long, and by one of three times that if
 it found nothing to do; at most a schedule period."""
-_OF_DEVICES: Final = (Reason.NO_NODE_LARGE_ENOUGH, Reason.DEVICES_ALLOCATED_BY_DRA)
-"""Reasons that depend on DeviceClasses."""
 SLICE = 0.01
 """Seconds for which others wait while very many gangs are evaluated."""
 NEWS_PER_SECOND = 25
@@ -83,7 +79,7 @@ class Loop:
         context: Callable[[str], Context] | None = None,
     ) -> None:
         """Make the loop. `context`: of a namespace, where the pods of jobs are to be tried."""
-        self._store, self._policy = store, policy
+        self._kube, self._store, self._policy = kube, store, policy
         self._settings, self._metrics = settings, metrics
         recorder = recorder or EventRecorder(kube)
         binder = self._binder = Binder(
@@ -106,7 +102,6 @@ class Loop:
         )
         self._pending = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
-        self._devices = DeviceResources(kube, self._devices_changed)
         self._usage = Usage()
         store.arrived = self.arrived
         store.foreign.enqueue = self._group_status.enqueue
@@ -168,7 +163,7 @@ class Loop:
         """Run cycles for ever, and write on groups and queues where they stand."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._binder.background.run())
-            group.create_task(self._devices.background.run())
+            group.create_task(devices.follow(self._kube, self._devices_changed))
             if self._trials is not None:
                 group.create_task(self._trials.background.run())
             group.create_task(self._group_status.run(self.gangs.memory))
@@ -252,7 +247,6 @@ class Loop:
         self._wake(_end_of_grace(snapshot, decisions))
         looked = snapshot.moves is not None
         self._wake(self._moves.next(decisions, policy, now, looked=looked))
-        self._devices.want(wanted=any(d.verdict.reason in _OF_DEVICES for d in decisions))
         self._inputs = inputs
         self._set_alarm()
         return any(d.placements or d.evictions for d in decisions)
