@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6243,
+    "allocator": 6181,
     "api": 2983,
     "cluster": 6140,
     "commands": 5493,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2262,
     "scheduler": 10008,
     "store": 3095,
-    "tests": 69251,
+    "tests": 69237,
     "tools": 3868,
 }
 

@@ -9,7 +9,7 @@ import math
 import pytest
 
 from muster.allocator import cells
-from muster.allocator.cells import GIVEN_UP, KEPT, Deferrals, Quarantine, Search, Turns
+from muster.allocator.cells import GIVEN_UP, KEPT, Deferrals, Turns
 from muster.allocator.tracker import NOT_NOW
 from muster.api.reasons import GangPhase, Reason
 from muster.scheduler.decision import Decision, Verdict
@@ -110,29 +110,13 @@ def test_only_turns_one_after_the_other_count() -> None:
     assert turns.had(["TFJob/a/new"], NOW + KEPT) == NOW + 2 + KEPT
 
 
-def test_a_gang_over_which_cycles_fail_does_not_come_back_by_every_edit() -> None:
-    """The first may mend it. Each failure costs all others a search."""
-    quarantine, edits = Quarantine(), [make_gang(key="a/bad", priority=i) for i in range(4)]
-    quarantine.put(edits[0], NOW)
-    assert quarantine.pass_by([edits[0]], NOW + 1) == []
-    assert quarantine.pass_by([edits[1]], NOW + 1) == [edits[1]]
-    quarantine.put(edits[1], NOW)
-    assert quarantine.pass_by([edits[2]], NOW + 1) == []
-    assert quarantine.pass_by([edits[2]], NOW + cells.SHORTEST) == [edits[2]]
-    quarantine.put(edits[2], NOW)
-    assert quarantine.pass_by([edits[3]], NOW + cells.SHORTEST) == []
-    assert quarantine.pass_by([edits[3]], NOW + cells.RETRY) == [edits[3]]
-    # However often that happens: an error here would end the cycle of all gangs.
-    for _ in range(1100):
-        assert quarantine.put(edits[3], NOW) == NOW + cells.RETRY
-
-
+@pytest.mark.parametrize(("limit", "left_out"), [(0.5, 16), (2.5, 2)])
 def test_what_there_is_no_time_left_for_is_of_the_guilty_namespace(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, limit: float, left_out: int
 ) -> None:
     """However its gangs are called and when they came: those of others are looked at."""
     clock = iter(range(1000))
-    monkeypatch.setattr(cells, "SEARCH", 2.5)
+    monkeypatch.setattr(cells, "SEARCH", limit)
     monkeypatch.setattr(cells.time, "monotonic", lambda: next(clock))
     gangs = [make_gang(key=f"{'evil' if i % 2 else 'good'}/{i}") for i in range(32)]
 
@@ -141,7 +125,8 @@ def test_what_there_is_no_time_left_for_is_of_the_guilty_namespace(
             raise ValueError("not understood")
         return [gang.key for gang in some]
 
-    result, _ = asyncio.run(Search(attempt).run(gangs))
+    result, culprits = asyncio.run(cells.search(attempt, gangs))
     assert {key for key in result if key.startswith("good")} == {
         gang.key for gang in gangs if gang.key.startswith("good")
     }
+    assert len(culprits) == left_out

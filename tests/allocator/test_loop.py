@@ -393,6 +393,7 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_gang_that_is_not_understood_costs_itself_alone(monkeypatch, caplog, place):
     """It is told so; all others are placed in the same cycle, and it follows once it is mended."""
+    monkeypatch.setattr(cells, "RETRY", 0.5)
     sick(monkeypatch, *PLACES[place])
     async with running(Story()) as s:
         s.create(name="bad", workers=1)
@@ -428,7 +429,7 @@ async def test_a_gang_with_which_another_makes_a_cycle_fail(monkeypatch):
 
 
 async def test_a_gang_that_a_cycle_fails_over_is_not_tried_in_each(monkeypatch):
-    """It is left out until it changes, or for a minute: others are not to wait for the search."""
+    """It is left out for a minute: others are not to wait for the search."""
     tried = []
 
     def seen(snapshot, *_):

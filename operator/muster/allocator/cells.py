@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One gang costs that one alone: what is raised over it becomes its verdict, and no other's.
 
-Where a cycle fails as a whole, the gangs over which it does are found by leaving out halves.
+Where a cycle fails as a whole, the gangs over which it does are found by bisection.
 """
 
 from __future__ import annotations
@@ -9,61 +9,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Container, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Generic, TypeVar
+from dataclasses import replace
+from typing import Final, TypeVar
 
 from muster.allocator.tracker import NOT_NOW
-from muster.api.backoff import Backoff
 from muster.cluster.gangs import GangInput
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Deferred, namespace_of
 
-RETRY, SHORTEST = 60.0, 10.0
-"""Seconds after which a cycle is tried with a gang over which one has failed, as it is, and with a
-second change."""
+RETRY = 60.0
+"""Seconds for which a gang is left out over which a cycle failed: each failure costs a search."""
 SEARCH: Final = 20.0
-"""Seconds after which what has not been looked at one by one is left out as a whole."""
-ROUNDS: Final = 9
-"""Searches in one cycle. Each finds all gangs with which the cycle fails. Where it fails only with
-several gangs together, each finds the last one of them."""
+"""Seconds after which all gangs of the namespace of a culprit are left out with it."""
 KEPT, GIVEN_UP = 3.0, 30.0
 """Seconds for which a namespace keeps turns in vain, which is longer than a dry run may take, and
 for which it then keeps none."""
 _R = TypeVar("_R")
-
-
-@dataclass(frozen=True, slots=True)
-class _LeftOut:
-    input: GangInput
-    until: float
-    at_least: float
-    """Until when it is left out although it changes."""
-    count: int = 1
-    """How often in a row that has been so."""
-
-
-class Quarantine:
-    """Gangs over which a cycle has failed: left out until they change, or for a while."""
-
-    def __init__(self) -> None:
-        self._of: dict[str, _LeftOut] = {}
-
-    def pass_by(self, inputs: Sequence[GangInput], now: float) -> list[GangInput]:
-        """Return the gangs with which a cycle may be tried."""
-        self._of = {key: it for key, it in self._of.items() if now < it.until}
-        found = ((gang, self._of.get(gang.key)) for gang in inputs)
-        return [g for g, it in found if it is None or (it.input is not g and now >= it.at_least)]
-
-    def put(self, gang: GangInput, now: float) -> float:
-        """Leave a gang out over which a cycle has failed; return until when.
-
-        With a first change it is tried again at once, with others soon after only by and by.
-        """
-        before = self._of.get(gang.key)
-        count = 1 if before is None else before.count + 1
-        least = Backoff(SHORTEST, RETRY).pause(count - 1)
-        self._of[gang.key] = _LeftOut(gang, now + RETRY, now + least, count=count)
-        return now + RETRY
 
 
 class Deferrals:
@@ -156,67 +117,40 @@ class Turns:
         return min((end for end in ends if end > now), default=math.inf)
 
 
-class Search(Generic[_R]):
-    """Finds with which gangs `attempt` goes well."""
+async def search(
+    attempt: Callable[[Sequence[GangInput]], Awaitable[_R]], gangs: Sequence[GangInput]
+) -> tuple[_R, Sequence[tuple[GangInput, Exception]]]:
+    """Return the result with as many gangs as possible, and the others with their errors.
 
-    def __init__(self, attempt: Callable[[Sequence[GangInput]], Awaitable[_R]]) -> None:
-        self._attempt = attempt
-        self._ends = 0.0
-
-    async def run(
-        self, gangs: Sequence[GangInput]
-    ) -> tuple[_R, Sequence[tuple[GangInput, Exception]]]:
-        """Return the result with as many gangs as possible, and the others with their errors.
-
-        Raises the error of an attempt without gangs: then no gang is its cause.
-        """
-        culprits: list[tuple[GangInput, Exception]] = []
-        for _ in range(ROUNDS):
-            try:
-                return await self._attempt(gangs), culprits
-            except Exception as raised:  # noqa: BLE001 -- whatever it is, a gang may be the cause
-                error = raised
-            if not culprits:
-                await self._attempt(())
-            self._ends = time.monotonic() + SEARCH
-            # Halves of whole namespaces: what there is no time left for lies beside a culprit.
-            found = await self._sift(sorted(gangs, key=lambda g: namespace_of(g.key)), error)
-            out = {gang.key for gang, _ in found}
-            culprits += found
-            gangs = [gang for gang in gangs if gang.key not in out]
-        return await self._attempt(gangs), culprits
-
-    async def _fails(self, gangs: Sequence[GangInput]) -> Exception | None:
+    Raises the error of an attempt without gangs: then no gang is its cause.
+    """
+    culprits: list[tuple[GangInput, Exception]] = []
+    ends = 0.0
+    while True:
         try:
-            await self._attempt(gangs)
-        except Exception as error:  # noqa: BLE001 -- as above
-            return error
-        return None
-
-    async def _sift(
-        self, gangs: Sequence[GangInput], error: Exception
-    ) -> list[tuple[GangInput, Exception]]:
-        """Return the culprits among gangs with which it has failed so."""
-        if len(gangs) <= 1 or time.monotonic() > self._ends:
-            return [(gang, error) for gang in gangs]
-        # In both halves: each may hold a culprit.
-        middle, found = len(gangs) // 2, list[tuple[GangInput, Exception]]()
-        for half in (gangs[:middle], gangs[middle:]):
-            failure = await self._fails(half)
-            if failure is not None:
-                found += await self._sift(half, failure)
-        # Where neither half fails, only the two together do.
-        return found or [(await self._last_straw(gangs), error)]
-
-    async def _last_straw(self, gangs: Sequence[GangInput]) -> GangInput:
-        """Return the first gang with which it fails after all that come before it."""
+            return await attempt(gangs), culprits
+        except Exception as raised:  # noqa: BLE001 -- whatever it is, a gang may be the cause
+            error = raised
+        if not culprits:
+            await attempt(())
+            ends = time.monotonic() + SEARCH
+        # It goes well with the first `well` gangs, and fails with the first `ill`: each attempt
+        # moves one of the bounds towards the other. The last straw is the first gang with which
+        # it fails after all that come before it.
         well, ill = 0, len(gangs)
-        # It goes well with the first `well` of them, and fails with the first `ill`: each attempt
-        # moves one of the bounds towards the other. That it goes well with none, `run` has tried.
         while ill - well > 1:
             middle = (well + ill) // 2
-            if await self._fails(gangs[:middle]) is None:
+            try:
+                await attempt(gangs[:middle])
                 well = middle
-            else:
-                ill = middle
-        return gangs[ill - 1]
+            except Exception as raised:  # noqa: BLE001 -- as above
+                ill, error = middle, raised
+        last = gangs[ill - 1]
+        late = time.monotonic() > ends
+        found = {
+            gang.key
+            for gang in gangs
+            if gang is last or (late and namespace_of(gang.key) == namespace_of(last.key))
+        }
+        culprits += [(gang, error) for gang in gangs if gang.key in found]
+        gangs = [gang for gang in gangs if gang.key not in found]

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
-from muster.allocator import devices, tracker
+from muster.allocator import cells, devices, tracker
 from muster.allocator.binder import Binder
-from muster.allocator.cells import Deferrals, Quarantine, Search, Turns
+from muster.allocator.cells import Deferrals, Turns
 from muster.allocator.decisionlog import DecisionLog
 from muster.allocator.dryrun import PodTrials
 from muster.allocator.eviction import Evictions, Moves
@@ -96,7 +96,9 @@ class Loop:
         self.gangs = GangTracker(
             store.columns, kinds, effects, lambda name: metrics.unreadable.labels(name).inc()
         )
-        self._quarantine, self._turns, self._deferrals = Quarantine(), Turns(), Deferrals()
+        self._turns, self._deferrals = Turns(), Deferrals()
+        self._left_out: dict[str, float] = {}
+        """Gang over which a cycle failed -> until when it is left out."""
         self._evictions = Evictions(
             self.gangs, store.budgets, self._metrics, self._wake, binder.passes
         )
@@ -225,9 +227,11 @@ class Loop:
             inputs, now = await self._evaluate(settings)
         columns, policy = self._store.columns, self._policy()
         changed, self._news = self._news, False
-        found = self._quarantine.pass_by(inputs, now)
+        self._left_out = {key: until for key, until in self._left_out.items() if now < until}
+        found = [gang for gang in inputs if gang.key not in self._left_out]
         found = self._turns.pass_by(found, self._jobs.untried, now)
         seen, snapshot, decisions = await self._decide(found, policy, now)
+        self._wake(min(self._left_out.values(), default=math.inf))
         if self._deferrals.decided(decisions, changed=changed):
             self._changed.set()
         self._wake(self._usage.record(snapshot, decisions))
@@ -322,10 +326,10 @@ class Loop:
             return seen, snapshot, decided, watch
 
         started = time.monotonic()
-        (seen, snapshot, decisions, watch), culprits = await Search(attempt).run(inputs)
+        (seen, snapshot, decisions, watch), culprits = await cells.search(attempt, inputs)
         self.cycles += 1
         for gang, error in culprits:
-            self._wake(self._quarantine.put(gang, now))
+            self._left_out[gang.key] = now + cells.RETRY
             self.gangs.refuse(gang.key, error, now)
         self.decision_log.decided(now, decisions)
         self._metrics.cycle.observe(time.monotonic() - started)
