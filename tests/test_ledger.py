@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6181,
+    "allocator": 6164,
     "api": 2983,
     "cluster": 6140,
     "commands": 5493,
@@ -28,9 +28,9 @@ LEDGER = {
     "local": 3297,
     "muster": 1146,
     "runtime": 2262,
-    "scheduler": 10008,
+    "scheduler": 10003,
     "store": 3095,
-    "tests": 69237,
+    "tests": 69227,
     "tools": 3868,
 }
 

@@ -7,7 +7,6 @@ goes on working. What depends on single gangs and queues is put together when so
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter as Tally
 from collections import defaultdict
@@ -27,7 +26,6 @@ from muster.scheduler.decision import Decision
 from muster.scheduler.model import Snapshot
 from muster.scheduler.plugins.proportion import Share
 
-log = logging.getLogger(__name__)
 LATENCIES: Final = tuple(5.0 * 2**i for i in range(10))
 """kube-batch's buckets, in whatever unit a name ends with."""
 SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 7200)
@@ -36,8 +34,6 @@ OPENING: Final = "OnSessionOpen"
 SCHEDULED, UNSCHEDULABLE, ERROR, BOUND = "scheduled", "unschedulable", "error", "bound"
 Row = tuple[Sequence[str], float]
 """Values of the labels, and the number."""
-NAMED: Final = 5
-"""How many nodes of a sort are named in the log."""
 
 
 class Stopwatch:
@@ -69,8 +65,8 @@ class CycleMetrics(Collector):
         self._gangs = 0
         self._retries: Tally[str] = Tally()
         self._preemptions = self._victims = 0
-        self._overfull: Mapping[str, frozenset[str]] = {}
-        """Resource -> the nodes that have less of it than their pods ask for."""
+        self._overfull: Mapping[str, int] = {}
+        """Resource -> how many nodes have less of it than their pods ask for."""
         latency = self._latency
         text = "One cycle, from looking at the cluster to handing on what was decided."
         self.whole = latency("e2e", "milliseconds", text)
@@ -116,7 +112,7 @@ class CycleMetrics(Collector):
 
     def decided(self, decisions: tuple[Decision, ...], snapshot: Snapshot) -> None:
         """Record the snapshot and the decisions of a cycle."""
-        self._measure(snapshot)
+        self._overfull = snapshot.overcommitted()
         keys = {gang.key for gang in snapshot.gangs}
         self._decisions, self._gangs = decisions, len(keys)
         placed = failed = 0
@@ -153,19 +149,6 @@ class CycleMetrics(Collector):
             self._preemptions += 1
             self._victims = victims
 
-    def _measure(self, snapshot: Snapshot) -> None:
-        """Take note of the nodes whose pods ask for more than there is, and log new ones.
-
-        That comes of others who place pods, or of a node that has become smaller. Such a node
-        takes what asks for none of it.
-        """
-        found = snapshot.overcommitted()
-        for resource, names in found.items():
-            if fresh := sorted(names - self._overfull.get(resource, frozenset())):
-                text = "pods ask for more %s than there is on %d nodes: %s"
-                log.warning(text, resource, len(fresh), ", ".join(fresh[:NAMED]))
-        self._overfull = found
-
     # What is asked.
 
     def collect(self) -> Iterable[Metric]:
@@ -192,7 +175,7 @@ class CycleMetrics(Collector):
         text, labels = "Gangs, by where they stand and why.", ["state", "reason"]
         yield _family("muster_gangs", text, sorted(states.items()), labels)
         text = "Nodes whose pods ask for more of a resource than there is."
-        overfull = [([name], len(nodes)) for name, nodes in sorted(self._overfull.items())]
+        overfull = [([name], count) for name, count in sorted(self._overfull.items())]
         yield _family("muster_nodes_overcommitted", text, overfull, ["resource"])
         yield from self._queues()
 

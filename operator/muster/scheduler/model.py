@@ -623,12 +623,7 @@ class Snapshot:
             until = max(until, started + queue.min_runtime)
         return until
 
-    def overcommitted(self) -> dict[str, frozenset[str]]:
-        """Return, by resource, the names of the nodes whose pods ask for more than there is."""
-        marks = self.nodes.used > self.nodes.allocatable
-        return {
-            self.resources[column]: frozenset(
-                self.nodes.names[at] for at in np.flatnonzero(marks[:, column]).tolist()
-            )
-            for column in np.flatnonzero(marks.any(axis=0)).tolist()
-        }
+    def overcommitted(self) -> dict[str, int]:
+        """Return, by resource, the number of nodes whose pods ask for more than there is."""
+        counts = (self.nodes.used > self.nodes.allocatable).sum(axis=0).tolist()
+        return {name: n for name, n in zip(self.resources, counts, strict=True) if n}
