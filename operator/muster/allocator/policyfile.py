@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from muster.api import edge, manifest
@@ -32,45 +32,36 @@ class PolicyFile:
     """
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        self._stamp: tuple[float, int] = (0.0, 0)
-        self._policy = policy.DEFAULT
+        self._path = Path(path)
+        self._text: bytes | None = self._path.read_bytes() if path else None
+        self._policy = policy.DEFAULT if self._text is None else _parsed(self._text)
         self.changed = asyncio.Event()
         """Set when another policy is in force."""
-        if path:
-            self._stamp = self._look()
-            self._policy = self._read()
 
     def get(self) -> Policy:
-        """Return the policy, after a look whether the file has changed."""
-        if self._path:
+        """Return the policy that the file holds now: it is small, and read in every cycle."""
+        if self._text is not None:
             try:
-                stamp = self._look()
-                if stamp != self._stamp:
-                    # Before it is read: one that is wrong is told once, not in every cycle.
-                    self._stamp = stamp
-                    self._policy = self._read()
+                text = self._path.read_bytes()
+                if text != self._text:
+                    # Before it is parsed: one that is wrong is told once, not in every cycle.
+                    self._text = text
+                    self._policy = _parsed(text)
                     self.changed.set()
                     log.info("policy read again from %s", self._path)
             except (OSError, PolicyError) as error:
                 log.error("%s: %s; the last good policy stays", self._path, error)  # noqa: TRY400
         return self._policy
 
-    def _look(self) -> tuple[float, int]:
-        found = os.stat(self._path)  # noqa: PTH116 -- once per cycle, cheap
-        # The kubelet changes a mounted ConfigMap by pointing a link at new files: another file,
-        # whatever its time.
-        return found.st_mtime, found.st_ino
 
-    def _read(self) -> Policy:
-        with open(self._path, "rb") as file:  # noqa: PTH123 -- as above
-            try:
-                document = manifest.document(file.read())
-            except ManifestError as error:
-                raise PolicyError("", f"not YAML: {error}") from error
-        if not isinstance(document, dict):
-            raise PolicyError("", "the file must hold a mapping with the keys actions and tiers")
-        return policy.parse(document)
+def _parsed(text: bytes) -> Policy:
+    try:
+        document = manifest.document(text)
+    except ManifestError as error:
+        raise PolicyError("", f"not YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise PolicyError("", "the file must hold a mapping with the keys actions and tiers")
+    return policy.parse(document)
 
 
 def data(chosen: Policy, settings: Mapping[str, Any]) -> dict[str, str]:
