@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,7 +49,8 @@ class DecisionLog:
         self._trigger, self._name_of = trigger, name_of
         self._entries: deque[_Entry] = deque()
         self._placements = 0
-        self._last: OrderedDict[str, tuple[object, ...]] = OrderedDict()
+        self._last: Mapping[str, tuple[object, ...]] = {}
+        """Gang -> the summary of what the last cycle decided."""
         self._asked: list[_Asked] = []
         self._recording: Recording | None = None
         self._answering = asyncio.Lock()
@@ -66,9 +67,10 @@ class DecisionLog:
 
     def decided(self, now: float, decisions: Sequence[Decision]) -> None:
         """Take note of what the cycle decided."""
-        for decision in decisions:
-            if self._is_news(decision):
-                self._keep(now, decision)
+        before, self._last = self._last, {d.gang: _summary(d) for d in decisions}
+        for each in decisions:
+            if each.placements or each.evictions or before.get(each.gang) != self._last[each.gang]:
+                self._keep(now, each)
         self._trim(now)
         if self._recording is not None:
             seen = self._recording, decisions
@@ -126,18 +128,6 @@ class DecisionLog:
 
         return {"/debug/decisions": decisions, "/debug/snapshot": snapshot}
 
-    def _is_news(self, decision: Decision) -> bool:
-        verdict = decision.verdict
-        moves = tuple(move.gang for move in decision.moves)
-        # Not its position, nor any amounts: these change with every gang that comes or goes.
-        summary = (str(verdict.state), str(verdict.reason), verdict.placed, moves)
-        same = self._last.pop(decision.gang, None) == summary
-        self._last[decision.gang] = summary  # the last one is the youngest
-        # Nobody says here when a gang goes, so that the oldest ones have to.
-        if len(self._last) > 10 * KEPT:
-            self._last.popitem(last=False)
-        return bool(decision.placements or decision.evictions) or not same
-
     def _keep(self, now: float, decision: Decision) -> None:
         pods = (self._name_of(decision.gang, p.role, p.index) for p in decision.placements)
         self._entries.append(_Entry(now, decision, "".join(f"{pod}\n" for pod in pods)))
@@ -150,6 +140,12 @@ class DecisionLog:
             or self._placements > KEPT_PLACEMENTS
         ):
             self._placements -= len(self._entries.popleft().decision.placements)
+
+
+def _summary(decision: Decision) -> tuple[object, ...]:
+    """Return what is news if it changes: no position or amount, as these change all the time."""
+    verdict, moves = decision.verdict, tuple(move.gang for move in decision.moves)
+    return verdict.state, verdict.reason, verdict.placed, moves
 
 
 def _shown(entry: _Entry) -> Json:
