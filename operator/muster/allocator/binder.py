@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import time
@@ -41,8 +40,7 @@ class _Marks:
 
     last: tuple[str, str | None] | None = None
     """Sentence and node, as in `Binder.mark`; None: all is said."""
-    news: asyncio.Event | None = None
-    """Set by a newer sentence; None until the first write begins."""
+    begun: bool = False
     haste: Haste = field(default_factory=Haste)
 
 
@@ -95,9 +93,6 @@ class Binder:
         if node:
             # Others are evicted once it can be read which node is kept.
             marks.haste.hurry()
-        if marks.news is not None:
-            marks.news.set()
-        elif node:
             self.background.spawn(self._write_marks(pod, marks))
         if record:
             event = names.Event.FAILED_SCHEDULING
@@ -213,24 +208,20 @@ class Binder:
 
     async def _write_marks(self, pod: PodView, marks: _Marks) -> None:
         """Write what is to be said of a pod, one after the other: the last word is to stay."""
-        if marks.news is not None:
+        if marks.begun:
             return
-        marks.news, failures = asyncio.Event(), 0
+        marks.begun, failures = True, 0
         try:
             with marks.haste.of_task():
                 while (said := marks.last) is not None and self._waits(pod):
                     marks.last = None
-                    marks.news.clear()
                     if await self._mark(pod, *said):
                         failures = 0
                         continue
                     failures += 1
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(AFTER_REFUSAL.pause(failures)):
-                            await marks.news.wait()
                     # Its gang takes it for written: nobody else would say it again.
-                    if marks.last is None:
-                        marks.last = said
+                    marks.last = marks.last or said
+                    await asyncio.sleep(AFTER_REFUSAL.pause(failures))
         finally:
             del self._marks[pod.uid]
 
