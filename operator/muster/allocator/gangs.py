@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final, TypeVar
 
 from muster.allocator import assume, tracker
@@ -316,7 +315,6 @@ class Effects:
             ),
             tracker.Arrived: binder.record_arrivals,
             tracker.Suspect: binder.record_suspect,
-            tracker.Warn: partial(log.warning, "%s"),
             tracker.Started: metrics.gang_wait.observe,
             tracker.Placed: metrics.placed,
             tracker.Released: metrics.evictions.labels(RELEASE.reason).inc,

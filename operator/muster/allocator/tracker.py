@@ -20,7 +20,6 @@ from muster.allocator.lifecycle import NEW, RELEASED, Lifecycle, Members, State
 from muster.allocator.verdict import (
     ETA_SLACK,
     HOLD_EXPIRED,
-    LATE,
     RECORDED,
     RESTARTS,
     Cause,
@@ -387,13 +386,7 @@ class Suspect(NamedTuple):
     sentence: str
 
 
-class Warn(NamedTuple):
-    """Say something in the log."""
-
-    sentence: str
-
-
-Effect = Bind | Evict | Mark | Arrived | Started | Placed | Released | Suspect | Warn
+Effect = Bind | Evict | Mark | Arrived | Started | Placed | Released | Suspect
 
 
 @dataclass(frozen=True, slots=True)
@@ -634,7 +627,6 @@ def _lapse(turn: _Turn) -> None:
         return
     turn.forget(assumed)
     turn.remember(rests_until=turn.now + REST)
-    turn.effects.append(Warn(f"{facts.asks.key}: {facts.lapse}"))
 
 
 def _is_admitted(memory: GangMemory, facts: GangFacts) -> bool:
@@ -770,7 +762,6 @@ def _hold_until(turn: _Turn) -> float | None:
 
 def _give_up(turn: _Turn) -> None:
     """Begin anew: the missing members did not come in time."""
-    turn.effects.append(Warn(f"{turn.facts.asks.key}: {LATE}"))
     _release(turn, Departure(turn.facts.release_cause))
     if turn.facts.release_cause.evicts:
         turn.effects.append(Released(len(turn.memory.leaving)))
