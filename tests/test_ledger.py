@@ -16,12 +16,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6131,
+    "allocator": 6116,
     "api": 2983,
     "cluster": 6140,
     "commands": 5493,
     "controller": 4166,
-    "dashboard": 557,
+    "dashboard": 556,
     "frameworks": 2794,
     "gang": 1480,
     "kube": 3652,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2262,
     "scheduler": 10003,
     "store": 3095,
-    "tests": 69227,
+    "tests": 69216,
     "tools": 3868,
 }
 

@@ -88,7 +88,7 @@ def test_every_view_of_a_gang_shows_the_decision_of_the_operator(verdict):
     shown = view.make(contradicting(verdict), [stored])["gangs"][KEY]
     assert (shown["state"], shown.get("reason", ""), shown.get("message", "")) == decided
     assert shown.get("behind", []) == list(verdict.blocked_by)
-    assert shown.get("lacks", {}) == verdict.shortage
+    assert shown.get("short", []) == list(verdict.shortage)
     assert shown.get("position") == verdict.position
 
     group = make_group()

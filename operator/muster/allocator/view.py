@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people are shown of the last cycle: who holds what, who waits for what, and until when.
 
-A view is JSON: section -> key -> document. Documents that say the same as in the view before are
-the same objects, so that a difference costs no more than a look at each. Times are seconds since
-the epoch, amounts numbers of devices or CPUs, or texts as Kubernetes writes them.
+A view is JSON: section -> key -> document. Times are seconds since the epoch, amounts numbers of
+devices or CPUs, or texts as Kubernetes writes them.
 """
 
 from __future__ import annotations
@@ -58,12 +57,12 @@ class Seen:
 
 
 def make(seen: Seen, jobs: Iterable[Job], before: View = NOTHING) -> View:
-    """Return what there is to be shown. `before`: the last view, of which all stays that is so."""
+    """Return what there is to be shown. `before`: the last view, whose times of start may stay."""
     snapshot, decisions = seen.snapshot, {d.gang: d for d in seen.decisions}
     listed = list(jobs)
     reported = {job.key: verdict for job in listed if (verdict := job.verdict) is not None}
     drawn = devices(snapshot)
-    made = {
+    return {
         "head": {"at": snapshot.now, "device": Counter(drawn).most_common(1)[0][0]}
         if drawn
         else {"at": snapshot.now},
@@ -81,7 +80,6 @@ def make(seen: Seen, jobs: Iterable[Job], before: View = NOTHING) -> View:
         "queues": _queues(seen),
         "jobs": _jobs(listed, snapshot.now),
     }
-    return {section: _kept(before[section], made[section]) for section in SECTIONS}
 
 
 def difference(before: View, after: View) -> dict[str, dict[str, Any]]:
@@ -93,14 +91,9 @@ def difference(before: View, after: View) -> dict[str, dict[str, Any]]:
     }
 
 
-def _kept(before: Mapping[str, Any], made: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {key: was if (was := before.get(key)) == doc else doc for key, doc in made.items()}
-
-
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     gone: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
-    fresh = ((key, doc, before.get(key)) for key, doc in after.items())
-    return gone | {key: doc for key, doc, was in fresh if doc is not was and doc != was}
+    return gone | {key: doc for key, doc in after.items() if doc != before.get(key)}
 
 
 # Nodes, and what is held of them.
@@ -223,7 +216,6 @@ def _stands(
         "summary": verdict.summary,
         "position": verdict.position,
         "behind": list(verdict.blocked_by),
-        "lacks": dict(verdict.shortage),
         "short": list(verdict.shortage),
     }
     agrees = ruling and (ruling.state, ruling.reason) == (verdict.state, verdict.reason)
@@ -385,14 +377,12 @@ def detail(
         placed = (node for pod_set in gang.pod_sets for _, node in pod_set.held)
         document["levels"] = domains(asked, labels, placed)
     if job is not None:
-        document["problems"] = [str(problem) for problem in job.problems]
         document["conditions"] = [
             {**_condition(each), "message": discreet(each.message)}
             for each in job.status.conditions
         ]
         if (first := job.status.first_failure) is not None:
-            said = {"at": math.floor(first.failure_time), "message": first.message}
-            document["failed"] = {"pod": first.pod, "sentence": str(first), **said}
+            document["failed"] = {"message": first.message}
     return document
 
 
@@ -482,21 +472,16 @@ def seen_by(
     view: View,
     visible: Collection[str],
     alias: Callable[[str], str],
-    before: tuple[View, View] = (NOTHING, NOTHING),
 ) -> View:
     """Return what may be shown to who may look into these namespaces alone.
 
     Of others he sees how much of each node is theirs, and their places in the queues, under an
-    `alias` each that says nothing of their names. `before`: another view and what was returned
-    of it, of which all nodes stay that are still so.
+    `alias` each that says nothing of their names.
     """
-    were, shown, discreet = before[0]["nodes"], before[1]["nodes"], discretion(view, visible)
+    discreet = discretion(view, visible)
     return {
         **view,
-        "nodes": {
-            name: shown[name] if were.get(name) is doc else _node_for(doc, visible)
-            for name, doc in view["nodes"].items()
-        },
+        "nodes": {name: _node_for(doc, visible) for name, doc in view["nodes"].items()},
         "gangs": {
             key if own else alias(key): _gang_for(doc, discreet)
             if own

@@ -127,8 +127,7 @@ class _Group:
         """Update the view of the group from a complete one."""
         shown = whole
         if self.visible is not None:
-            before = self.source or view.NOTHING, self.shown
-            shown = view.seen_by(whole, self.visible, name, before)
+            shown = view.seen_by(whole, self.visible, name)
         if changed := view.difference(self.shown, shown):
             first = not self.source
             self.number, self.whole = self.number + 1, b""
