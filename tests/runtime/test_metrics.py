@@ -220,7 +220,7 @@ async def test_pages_for_debugging_are_not_where_the_metrics_are():
 
 async def test_one_dump_at_a_time():
     """Each costs a second of work."""
-    log = DecisionLog(lambda: None, lambda *_: "")
+    log = DecisionLog(lambda: None)
 
     async with served(pages=log.pages) as ask:
         first = asyncio.create_task(ask("debug", "/debug/snapshot"))

@@ -7,7 +7,6 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -23,19 +22,7 @@ KEPT: Final = 5000
 KEPT_PLACEMENTS: Final = 200_000
 """Placements in them, at the most."""
 ANSWER_SECONDS: Final = 30.0
-NameOf = Callable[[str, str, int], str]
-"""(gang, role, index) -> name of the pod, or an empty string."""
-
-
 _Asked = asyncio.Future[tuple[Recording, Sequence[Decision]]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    at: float
-    decision: Decision
-    pods: str
-    """Names of the placed pods in order, each with a line break. One text takes less memory."""
 
 
 class BusyError(Exception):
@@ -45,9 +32,10 @@ class BusyError(Exception):
 class DecisionLog:
     """Keeps decisions that are news: nodes given or taken, or another reason to wait."""
 
-    def __init__(self, trigger: Callable[[], None], name_of: NameOf) -> None:
-        self._trigger, self._name_of = trigger, name_of
-        self._entries: deque[_Entry] = deque()
+    def __init__(self, trigger: Callable[[], None]) -> None:
+        self._trigger = trigger
+        self._entries: deque[tuple[float, Decision]] = deque()
+        """When each was made, and it."""
         self._placements = 0
         self._last: Mapping[str, tuple[object, ...]] = {}
         """Gang -> the summary of what the last cycle decided."""
@@ -70,7 +58,8 @@ class DecisionLog:
         before, self._last = self._last, {d.gang: _summary(d) for d in decisions}
         for each in decisions:
             if each.placements or each.evictions or before.get(each.gang) != self._last[each.gang]:
-                self._keep(now, each)
+                self._entries.append((now, each))
+                self._placements += len(each.placements)
         self._trim(now)
         if self._recording is not None:
             seen = self._recording, decisions
@@ -91,8 +80,11 @@ class DecisionLog:
     def entries(self, gang: str = "") -> list[Json]:
         """Return what was decided, oldest first; of one gang, if it is named."""
         # A copy: the next cycle may add to them meanwhile.
-        found = (e for e in self._entries.copy() if gang in ("", e.decision.gang))
-        return [_shown(e) for e in found]
+        return [
+            {"at": edge.format_time(at), **recording.plain(decision)}
+            for at, decision in self._entries.copy()
+            if gang in ("", decision.gang)
+        ]
 
     async def seen(self) -> tuple[Recording, Sequence[Decision]]:
         """Return all that the next cycle sees and decides. Raises TimeoutError, or what it did."""
@@ -128,29 +120,16 @@ class DecisionLog:
 
         return {"/debug/decisions": decisions, "/debug/snapshot": snapshot}
 
-    def _keep(self, now: float, decision: Decision) -> None:
-        pods = (self._name_of(decision.gang, p.role, p.index) for p in decision.placements)
-        self._entries.append(_Entry(now, decision, "".join(f"{pod}\n" for pod in pods)))
-        self._placements += len(decision.placements)
-
     def _trim(self, now: float) -> None:
         while self._entries and (
-            self._entries[0].at < now - KEPT_SECONDS
+            self._entries[0][0] < now - KEPT_SECONDS
             or len(self._entries) > KEPT
             or self._placements > KEPT_PLACEMENTS
         ):
-            self._placements -= len(self._entries.popleft().decision.placements)
+            self._placements -= len(self._entries.popleft()[1].placements)
 
 
 def _summary(decision: Decision) -> tuple[object, ...]:
     """Return what is news if it changes: no position or amount, as these change all the time."""
     verdict, moves = decision.verdict, tuple(move.gang for move in decision.moves)
     return verdict.state, verdict.reason, verdict.placed, moves
-
-
-def _shown(entry: _Entry) -> Json:
-    document: Json = recording.plain(entry.decision)
-    placements, pods = document.get("placements", ()), entry.pods.splitlines()
-    for placement, pod in zip(placements, pods, strict=True):
-        placement["pod"] = pod
-    return {"at": edge.format_time(entry.at), **document}

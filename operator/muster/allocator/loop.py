@@ -115,7 +115,7 @@ class Loop:
             lambda: sum(g.admitted and gangs.missing(g) > 0 for g in self._inputs)
         )
         self._metrics.misled.set_function(lambda: sum(g.misled for g in self._inputs))
-        self.decision_log = DecisionLog(self.trigger, self._pod_name)
+        self.decision_log = DecisionLog(self.trigger)
         self._changed, self._news = asyncio.Event(), True
         self._alarm: asyncio.TimerHandle | None = None
         self._next = math.inf
@@ -487,11 +487,6 @@ class Loop:
         for pod in pods:
             self.gangs.not_evicted(pod, clock.now())
         self.trigger()
-
-    def _pod_name(self, gang: str, role: str, index: int) -> str:
-        facts = self.gangs.facts_then(gang)
-        task = None if facts is None else facts.task(role, index)
-        return "" if task is None else task[0]
 
 
 def _end_of_grace(snapshot: Snapshot, decisions: Sequence[Decision]) -> float:
