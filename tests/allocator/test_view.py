@@ -226,7 +226,7 @@ def test_no_name_of_another_namespace_is_shown(shown, visible):
     }
 
 
-@pytest.mark.parametrize("kind", ["TFJob", "pod-group", "PodGroup.scheduling.x-k8s.io", "My Kind"])
+@pytest.mark.parametrize("kind", ["TFJob", "pod-group", "PodGroup.scheduling.x-k8s.io"])
 @pytest.mark.parametrize("sentence", ["behind {}, which goes on", "evicted for {}", "{}: waits"])
 @pytest.mark.parametrize("spaced", [False, True])
 def test_sentences_name_nobody_either(kind, sentence, spaced):

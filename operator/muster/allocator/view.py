@@ -8,13 +8,12 @@ devices or CPUs, or texts as Kubernetes writes them.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from muster.allocator.verdict import ETA_SLACK, SOMEBODY, of_gang, unnamed
+from muster.allocator.verdict import ETA_SLACK, of_gang, unnamed
 from muster.api import edge, kueue, names, quantity
 from muster.api.model import Job, Json, PodView
 from muster.api.reasons import GangPhase
@@ -45,7 +44,6 @@ MOST_PAST: Final = 1000
 INSUFFICIENT: Final = "insufficient "
 """Begins what rules a node out for want of a resource, which follows."""
 _BESIDE: Final = ("hugepages-", "attachable-volumes-")
-_NAMESPACE: Final = re.compile(r"([-a-z0-9]+)/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,7 +476,7 @@ def seen_by(
     Of others he sees how much of each node is theirs, and their places in the queues, under an
     `alias` each that says nothing of their names.
     """
-    discreet = discretion(view, visible)
+    discreet = discretion(visible)
     return {
         **view,
         "nodes": {name: _node_for(doc, visible) for name, doc in view["nodes"].items()},
@@ -523,18 +521,6 @@ _TOLD: Final = ("message", "summary")
 _LISTED: Final = ("behind", "blocked_by", "helps")
 
 
-def discretion(view: View, visible: Collection[str]) -> Callable[[str], str]:
+def discretion(visible: Collection[str]) -> Callable[[str], str]:
     """Return what takes the names of gangs of all other namespaces from a sentence."""
-    strangers: dict[str, list[str]] = {}
-    # Those first in whose keys others may be.
-    for key in sorted(view["gangs"], key=len, reverse=True):
-        if namespace_of(key) not in visible:
-            strangers.setdefault(namespace_of(key), []).append(key)
-
-    def discreet(text: str) -> str:
-        for namespace in set(_NAMESPACE.findall(text)):
-            for key in strangers.get(namespace, ()):
-                text = text.replace(key, SOMEBODY).replace(key.replace("/", " ", 1), SOMEBODY)
-        return unnamed(text, visible.__contains__)
-
-    return discreet
+    return lambda text: unnamed(text, visible.__contains__)

@@ -324,7 +324,7 @@ class Dashboard:
         return await self._told(lambda: view.decided(why(key), visible, discreet))
 
     def _discretion(self, group: _Group) -> Callable[[str], str]:
-        return str if group.visible is None else view.discretion(self._whole, group.visible)
+        return str if group.visible is None else view.discretion(group.visible)
 
     async def _told(self, make: Callable[[], object]) -> web.Response:
         """Return what is made in a thread, one at a time: a gang may have thousands of pods."""
