@@ -28,8 +28,6 @@ from muster.scheduler.model import namespace_of
 log = logging.getLogger(__name__)
 LONGEST: Final = 200
 """Characters of an error that are told."""
-CAUSES: Final = 1000
-"""Maximum number of different errors that are logged."""
 _T = TypeVar("_T")
 
 
@@ -46,8 +44,6 @@ class GangTracker:
         """Begin. `count(name)` counts each error over a gang by its name."""
         self._columns, self._kinds, self._effects = columns, kinds, effects
         self._count = count
-        self._logged: set[tuple[str, str]] = set()
-        """The gangs and causes that were logged."""
         self._memories: dict[str, GangMemory] = {}
         self._kind_of: dict[str, Members] = {}
         self._stamps: dict[str, LookStamp] = {}
@@ -114,9 +110,6 @@ class GangTracker:
         name, kind = type(error).__name__, self._kind_of.get(key)
         self._count(name)
         sentence = f"it cannot be scheduled, as it is not understood: {name}: {error}"[:LONGEST]
-        if (key, sentence) not in self._logged and len(self._logged) < CAUSES:
-            self._logged.add((key, sentence))
-            log.error("%s: %s", key, sentence, exc_info=error)
         if kind is None:
             return
         uid, blank = kind.identity(key)
@@ -124,7 +117,11 @@ class GangTracker:
         if memory is None or memory.uid != uid:
             self._forget(key)
             memory = GangMemory(uid=uid)
-        self.take(key, tracker.unreadable(memory, blank, sentence, now))
+        step = tracker.unreadable(memory, blank, sentence, now)
+        if step.publish:
+            # Once for each error: the gang is evaluated again in every cycle.
+            log.error("%s: %s", key, sentence, exc_info=error)
+        self.take(key, step)
 
     def facts(self, key: str, now: float) -> GangFacts | None:
         """Return what is known of a gang at this moment, None if it is not there any more."""
