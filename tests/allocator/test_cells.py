@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import asyncio
-import math
 
 import pytest
 
 from muster.allocator import cells
-from muster.allocator.cells import GIVEN_UP, KEPT, Deferrals, Turns
-from muster.allocator.tracker import NOT_NOW
+from muster.allocator.cells import Deferrals
 from muster.api.reasons import GangPhase, Reason
 from muster.scheduler.decision import Decision, Verdict
 from muster.scheduler.model import Deferred
@@ -74,40 +72,6 @@ def test_gang_deferred_for_longest_searches_alone() -> None:
     deferrals.decided([decided("a/late")], changed=True)
     deferrals.decided([decided("a/first"), decided("a/late")], changed=True)
     assert deferrals.next.alone == "a/late"
-
-
-def kept(turns, gangs, now, untried=()):
-    """Return the keys of those that keep their turns."""
-    found = turns.pass_by(gangs, untried, now)
-    return [gang.key for gang in found if gang.refusal is not NOT_NOW]
-
-
-def test_turns_that_are_in_vain_are_kept_for_a_while() -> None:
-    """Then those behind get theirs, and what did nothing wrong loses nothing."""
-    turns, end = Turns(), NOW + KEPT
-    gangs = [make_gang(key=key) for key in ("TFJob/a/changed", "TFJob/a/new", "TFJob/a/fine")]
-    everybody, fine = [gang.key for gang in gangs], ["TFJob/a/fine"]
-    for now in (NOW, end - 1):
-        assert kept(turns, gangs, now, untried=["TFJob/a/new"]) == everybody
-        assert turns.had(["TFJob/a/changed", "TFJob/a/new"], now) == end
-    assert kept(turns, gangs, end, untried=["TFJob/a/new"]) == fine
-    # Nothing but this triggers the cycle that places the gang that has changed.
-    assert turns.had([], end) == end
-    last = end + GIVEN_UP - 1
-    assert kept(turns, gangs, last, untried=["TFJob/a/new"]) == ["TFJob/a/changed", *fine]
-    assert turns.had([], last + 1) == math.inf
-    assert kept(turns, gangs, last + 1, untried=["TFJob/a/new"]) == everybody
-
-
-def test_only_turns_one_after_the_other_count() -> None:
-    """Every cycle without any of the namespace gives it all its time; others have their own."""
-    turns, gangs = Turns(), [make_gang(key="TFJob/a/new"), make_gang(key="TFJob/b/new")]
-    both = [gang.key for gang in gangs]
-    turns.had(both, NOW)
-    turns.had(["TFJob/b/new"], NOW + 1)
-    assert turns.had(both, NOW + 2) == NOW + KEPT
-    assert kept(turns, gangs, NOW + KEPT, untried=both) == ["TFJob/a/new"]
-    assert turns.had(["TFJob/a/new"], NOW + KEPT) == NOW + 2 + KEPT
 
 
 @pytest.mark.parametrize(("limit", "left_out"), [(0.5, 16), (2.5, 2)])

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from muster.allocator import cells, dryrun, members
+from muster.allocator import dryrun, members
 from muster.api import edge
 from muster.api.backoff import Backoff
 from muster.cluster import dryrun as answers
@@ -384,9 +384,8 @@ async def test_room_that_was_made_is_kept_though_dry_runs_fail_then(monkeypatch)
 
 @pytest.fixture
 def _unhurried(monkeypatch):
-    """Let neither the wait for an answer nor a turn expire on a busy machine."""
+    """Let no wait for an answer expire on a busy machine."""
     monkeypatch.setattr(dryrun, "PATIENCE", PATIENCE)
-    monkeypatch.setattr(cells, "KEPT", PATIENCE)
 
 
 def late(answered, admit=lambda pod: pod):
@@ -432,25 +431,7 @@ QUICK = "TFJob/quick/small"
 
 
 @pytest.mark.usefixtures("_unhurried")
-async def test_nobody_passes_a_gang_whose_answer_takes_its_time():
-    """It keeps its turn, so that a smaller one behind it does not get the room that it needs."""
-    async with running(Story()) as s:
-        answered = asyncio.Event()
-        s.server.admit = late(answered)
-        s.create(workers=8, age=60)
-        s.create(name="small", namespace="quick")
-        await s.cycles(2)
-        assert s.asks("team")
-        assert (s.nodes(), s.nodes(QUICK)) == (set(), set())
-        assert s.loop.verdict(s.store.jobs.get(KEY)) is None
-        answered.set()
-        await s.until(s.nodes)
-        assert len(s.placements()) == 8
-        assert not s.nodes(QUICK)
-
-
-@pytest.mark.usefixtures("_unhurried")
-async def test_turns_are_not_kept_for_ever(monkeypatch):
+async def test_gangs_whose_answer_takes_its_time_keep_no_nodes():
     """A namespace with a new template for each answer, none of which is taken, stops nobody."""
     async with running(Story()) as s:
 
@@ -466,10 +447,6 @@ async def test_turns_are_not_kept_for_ever(monkeypatch):
         s.server.admit = admit
         s.create(workers=8, age=60)
         s.create(name="small", namespace="quick")
-        while len(s.asks("team")) < 3:
-            await s.cycles()
-        assert not s.nodes(QUICK)
-        monkeypatch.setattr(cells, "KEPT", 0.3)
         await s.until(lambda: s.nodes(QUICK))
 
 

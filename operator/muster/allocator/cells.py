@@ -6,13 +6,10 @@ Where a cycle fails as a whole, the gangs over which it does are found by bisect
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Container, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from muster.allocator.tracker import NOT_NOW
 from muster.cluster.gangs import GangInput
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Deferred, namespace_of
@@ -21,9 +18,6 @@ RETRY = 60.0
 """Seconds for which a gang is left out over which a cycle failed: each failure costs a search."""
 SEARCH: Final = 20.0
 """Seconds after which all gangs of the namespace of a culprit are left out with it."""
-KEPT, GIVEN_UP = 3.0, 30.0
-"""Seconds for which a namespace keeps turns in vain, which is longer than a dry run may take, and
-for which it then keeps none."""
 _R = TypeVar("_R")
 
 
@@ -64,57 +58,6 @@ class Deferrals:
             alone = max(own, key=lambda key: counts[key])
         self.next = Deferred(counts, alone)
         return bool(counts)
-
-
-class Turns:
-    """Gangs that were decided in vain, and still come before the gangs behind them for a while.
-
-    No dry run has shown the pods of some yet, others changed while the cycle decided. A user that
-    edits jobs or creates new ones all the time would delay all others: if each cycle of `KEPT`
-    seconds had such a gang of a namespace, these gangs of it are held back for `GIVEN_UP` seconds.
-    """
-
-    def __init__(self) -> None:
-        self._since: dict[str, float] = {}
-        """Namespace -> since when each cycle has had a gang of it that was decided in vain."""
-        self._vain: frozenset[str] = frozenset()
-        """The gangs that the last cycle decided in vain."""
-        self._held_back = False
-        """Whether this cycle holds back a gang of these. Nothing else triggers the next cycle."""
-
-    def pass_by(
-        self, gangs: Sequence[GangInput], untried: Container[str], now: float
-    ) -> list[GangInput]:
-        """Return the gangs. Those that are held back in this cycle have the refusal NOT_NOW."""
-        over = {n for n, since in self._since.items() if now >= since + KEPT}
-        keys = {gang.key for gang in gangs if namespace_of(gang.key) in over}
-        new = {key for key in keys if key in untried}
-        again = keys & self._vain - new
-        self._held_back = bool(again)
-        return [
-            replace(gang, refusal=NOT_NOW) if gang.key in new or gang.key in again else gang
-            for gang in gangs
-        ]
-
-    def had(self, vain: Collection[str], now: float) -> float:
-        """Record which gangs were decided in vain; return when the next cycle is due.
-
-        A cycle without such a gang of a namespace starts its `KEPT` seconds again.
-        """
-        self._vain, spaces = frozenset(vain), set(map(namespace_of, vain))
-        # A cycle without turns in vain ends a namespace's count, but not the time for which it has
-        # given its turns up: else one quiet cycle would be a way around.
-        self._since = {
-            space: since
-            for space, since in self._since.items()
-            if (since + KEPT <= now or space in spaces) and now < since + KEPT + GIVEN_UP
-        }
-        for space in spaces:
-            self._since.setdefault(space, now)
-        if self._held_back:
-            return now
-        ends = (since + KEPT for since in self._since.values())
-        return min((end for end in ends if end > now), default=math.inf)
 
 
 async def search(

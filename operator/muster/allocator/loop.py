@@ -13,11 +13,12 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 
 from muster.allocator import cells, devices, tracker
 from muster.allocator.binder import Binder
-from muster.allocator.cells import Deferrals, Turns
+from muster.allocator.cells import Deferrals
 from muster.allocator.decisionlog import DecisionLog
 from muster.allocator.dryrun import PodTrials
 from muster.allocator.eviction import Evictions, Moves
@@ -96,7 +97,10 @@ class Loop:
         self.gangs = GangTracker(
             store.columns, kinds, effects, lambda name: metrics.unreadable.labels(name).inc()
         )
-        self._turns, self._deferrals = Turns(), Deferrals()
+        self._deferrals = Deferrals()
+        self._vain: frozenset[str] = frozenset()
+        """Gangs that were decided in vain in the last cycle. They are held back in the next one:
+        whoever edits jobs all the time must not keep others from the nodes."""
         self._left_out: dict[str, float] = {}
         """Gang over which a cycle failed -> until when it is left out."""
         self._evictions = Evictions(
@@ -228,8 +232,15 @@ class Loop:
         columns, policy = self._store.columns, self._policy()
         changed, self._news = self._news, False
         self._left_out = {key: until for key, until in self._left_out.items() if now < until}
-        found = [gang for gang in inputs if gang.key not in self._left_out]
-        found = self._turns.pass_by(found, self._jobs.untried, now)
+        # As under other schedulers, pods wait for admission before they wait for nodes.
+        late = self._vain | self._jobs.untried
+        found = [
+            replace(gang, refusal=NOT_NOW) if gang.key in late and not _has_claim(gang) else gang
+            for gang in inputs
+            if gang.key not in self._left_out
+        ]
+        if self._vain:
+            self._wake(now)
         seen, snapshot, decisions = await self._decide(found, policy, now)
         self._wake(min(self._left_out.values(), default=math.inf))
         if self._deferrals.decided(decisions, changed=changed):
@@ -288,13 +299,10 @@ class Loop:
             for d in decisions
             if not self.gangs.attempt(d.gang, is_as_seen, now, else_=False) or d.gang in untried
         ]
-        # Other gangs did not get the nodes of these.
-        kept = [
-            d.gang
-            for d in vain
-            if d.placements or d.evictions or d.verdict.state is GangPhase.RESERVED
-        ]
-        self._wake(self._turns.had(kept, now))
+        # Other gangs did not get the nodes of these. The answer of a dry run triggers a cycle.
+        self._vain = frozenset(
+            d.gang for d in vain if (d.placements or d.evictions) and d.gang not in untried
+        )
         # Who would have made room for one of these stays where he is.
         left = {d.gang for d in vain} | {it.gang for d in vain for it in d.evictions}
         return tuple(d for d in decisions if d.gang not in left)
@@ -487,6 +495,11 @@ class Loop:
         for pod in pods:
             self.gangs.not_evicted(pod, clock.now())
         self.trigger()
+
+
+def _has_claim(gang: GangInput) -> bool:
+    """Return whether nodes are kept for members that the gang lost, or as others are evicted."""
+    return gang.admitted or gang.owed or any(role.nominated for role in gang.roles)
 
 
 def _end_of_grace(snapshot: Snapshot, decisions: Sequence[Decision]) -> float:
