@@ -231,8 +231,6 @@ class JobMembers(_Kind):
         self.untried: set[str] = set()
         """The jobs of which it is not known what admission makes of their pods: their templates
         count as they are written, and nothing is given to them."""
-        self._doubts: dict[str, Exception] = {}
-        """Why it is not known whether a job is to run."""
         self._evicts: dict[str, tuple[float, bool]] = {}
         """Job for which running pods are evicted -> the time until which dry runs of its own pods
         are repeated, and whether that concerns all of its pods, since they move."""
@@ -245,7 +243,7 @@ class JobMembers(_Kind):
         self.asks.clear()
         self.untried.clear()
         _drop_others(found, self._read, self._guarded, self._templates, self._keys)
-        _drop_others(found, self._doubts, self._answered, self._evicts)
+        _drop_others(found, self._answered, self._evicts)
         return found
 
     def are_tried(self, key: str, now: float, *, moves: bool) -> bool:
@@ -273,9 +271,7 @@ class JobMembers(_Kind):
         None: something changes by time alone, or may. `promised`: it has nodes for pods that have
         not come.
         """
-        if key in self._stranded or key in self._doubts:
-            return None
-        if now >= self._answered.get(key, math.inf):
+        if key in self._stranded or now >= self._answered.get(key, math.inf):
             return None
         store, space = self._store, namespace_of(key)
         return (
@@ -290,16 +286,13 @@ class JobMembers(_Kind):
         )
 
     def _wants_pods(self, key: str) -> bool:
-        self._doubts.pop(key, None)
-
         def wants() -> bool:
             job = self._store.jobs.get(key)
             return job is not None and gangs.wants_pods(job)
 
         try:
             return self._wants.made(key, self._store.jobs.news(key), wants)
-        except Exception as error:  # noqa: BLE001 -- raised where it is about this gang alone
-            self._doubts[key] = error
+        except Exception:  # noqa: BLE001 -- `facts` raises it again, for this gang alone
             return True
 
     def identity(self, key: str) -> tuple[str, Verdict]:
@@ -322,10 +315,8 @@ class JobMembers(_Kind):
         `memory`: the stored state of the gang. The facts list which of its assumed nodes are
         lost.
         """
-        if key in self._doubts:
-            raise self._doubts[key]
         job = self._store.jobs.get(key)
-        if job is None:
+        if job is None or not gangs.wants_pods(job):
             return None
         of = self._version(job)
         lost, loses_at = self._lost(key, job, lambda: self._store.children.own_pods(job), now)
