@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from muster.allocator.tracker import NOT_NOW
-from muster.allocator.usage import PERIOD, SLOW_PERIOD, Usage
+from muster.allocator.usage import PERIOD, Usage
 from muster.api import edge
 from muster.cluster.queues import QueueInput, parse_queue
 from muster.scheduler import cycle, division, policy
@@ -92,9 +92,9 @@ def test_whoever_comes_after_goes_on():
 
 
 def test_usage_without_the_plugin_is_counted_and_lowers_no_share():
-    """The half-life is the default one, and the status is written less often."""
+    """The half-life is the default one."""
     story = Story(seconds=1000, at=edge.format_time(START))
-    assert story.at(0.0, 4, half_life=None) == ([1000.0, 0.0], SLOW_PERIOD)
+    assert story.at(0.0, 4, half_life=None) == ([1000.0, 0.0], PERIOD)
     assert story.at(60.0, 4, half_life=None)[0] == [pytest.approx(1030.0, abs=0.2), 0.0]
     queues = story.usage.counted(story.queues, START + 60, None)
     assert [queue.fairshare for queue in queues] == [False, True]
@@ -134,7 +134,7 @@ def test_the_head_of_a_queue_survives_a_restart():
     usage = Usage()
     usage.counted([QueueInput("a")], START, DAY)
     usage.record(*started(since=START - 30))
-    written = usage.documents(START + SLOW_PERIOD)["a"]
+    written = usage.documents(START + PERIOD)["a"]
     assert written == {
         "seconds": 0,
         "at": edge.format_time(START),

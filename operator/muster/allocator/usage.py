@@ -23,9 +23,7 @@ from muster.scheduler.model import QueueHistory, Snapshot
 from muster.scheduler.plugins.fairshare import DEFAULT_HALF_LIFE
 
 PERIOD: Final = 60.0
-"""Seconds after which usage is counted and written again, if it lowers what queues deserve."""
-SLOW_PERIOD: Final = 600.0
-"""Seconds after which it is written again, if it does not."""
+"""Seconds after which usage is counted and written again."""
 
 
 class Usage:
@@ -37,14 +35,12 @@ class Usage:
         self._parts: Mapping[str, float] = {}
         """What part of the cluster each queue holds at present."""
         self._at = self._written = 0.0
-        self._period = PERIOD
 
     def counted(
         self, queues: Sequence[QueueInput], now: float, half_life: float | None
     ) -> Sequence[QueueInput]:
         """Return the queues with their history; `half_life` is None without the plugin."""
         fairshare = half_life is not None
-        self._period = PERIOD if fairshare else SLOW_PERIOD
         half_life = half_life or DEFAULT_HALF_LIFE
         passed, self._at = max(now - self._at, 0.0), now
         known = self._used
@@ -89,11 +85,11 @@ class Usage:
             last_start = snapshot.now if name in started else before.last_start
             self._history[name] = QueueHistory(last_start, *head)
         counts = any(self._used.values()) or any(self._parts.values())
-        return self._at + self._period if counts else math.inf
+        return self._at + PERIOD if counts else math.inf
 
     def documents(self, now: float) -> Mapping[str, Json]:
         """Return what the status of each queue stores, once a period."""
-        if now < self._written + self._period:
+        if now < self._written + PERIOD:
             return {}
         self._written = now
         return {
