@@ -21,8 +21,6 @@ from muster.scheduler.model import namespace_of
 PENDING_AFTER = 0.5
 """Seconds a gang waits before its pods are created unbound, so that a gang that starts at the
 next change is never created twice over."""
-TOGETHER = 0.25
-"""Seconds of which all waits end at once: many jobs come in one after the other."""
 
 
 class PendingPods:
@@ -58,7 +56,7 @@ class PendingPods:
             memory = gangs[key]
             since = memory.verdict.since if memory.verdict and memory.verdict.since else now
             if now < since + PENDING_AFTER:
-                self._wake(math.ceil((since + PENDING_AFTER) / TOGETHER) * TOGETHER)
+                self._wake(since + PENDING_AFTER)
                 continue
             yield key, self._gangs.attempt(key, self._hidden, now, else_=())
 
