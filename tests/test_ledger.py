@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 6014,
+    "allocator": 5999,
     "api": 2983,
     "cluster": 6140,
     "commands": 5493,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2262,
     "scheduler": 10003,
     "store": 3095,
-    "tests": 69137,
+    "tests": 69135,
     "tools": 3868,
 }
 

@@ -24,7 +24,7 @@ from muster.allocator.dryrun import PodTrials
 from muster.allocator.eviction import Evictions, Moves
 from muster.allocator.gangs import Effects, GangTracker
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
-from muster.allocator.metrics import CycleMetrics, Stopwatch
+from muster.allocator.metrics import CycleMetrics
 from muster.allocator.pending import PendingPods
 from muster.allocator.shares import Reservations
 from muster.allocator.status import GroupStatus, QueueStatus
@@ -320,28 +320,28 @@ class Loop:
 
         async def attempt(
             gangs: Sequence[GangInput],
-        ) -> tuple[int, Snapshot, tuple[Decision, ...], Stopwatch]:
+        ) -> tuple[int, Snapshot, tuple[Decision, ...]]:
             # While a thread decides, the watches go on: whoever wants room after this number has
             # changed looks whether it is still free.
-            seen, watch, started = columns.changes, Stopwatch(), time.monotonic()
+            seen, started = columns.changes, time.monotonic()
             moves, deferred = self._moves.asked(policy, now), self._deferrals.next
             snapshot = columns.snapshot(gangs, queues, now, moves, deferred)
             self._metrics.snapshot.observe(time.monotonic() - started)
             self.decision_log.begin(
                 lambda: recording.take(columns, gangs, queues, rules, snapshot, policy)
             )
-            decided = await asyncio.to_thread(cycle.schedule, snapshot, policy, watch.around)
-            return seen, snapshot, decided, watch
+            around = self._metrics.around
+            decided = await asyncio.to_thread(cycle.schedule, snapshot, policy, around)
+            return seen, snapshot, decided
 
         started = time.monotonic()
-        (seen, snapshot, decisions, watch), culprits = await cells.search(attempt, inputs)
+        (seen, snapshot, decisions), culprits = await cells.search(attempt, inputs)
         self.cycles += 1
         for gang, error in culprits:
             self._left_out[gang.key] = now + cells.RETRY
             self.gangs.refuse(gang.key, error, now)
         self.decision_log.decided(now, decisions)
         self._metrics.cycle.observe(time.monotonic() - started)
-        self._metrics.measured(watch)
         self._metrics.decided(decisions, snapshot)
         return seen, snapshot, decisions
 

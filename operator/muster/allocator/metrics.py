@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -34,23 +33,6 @@ OPENING: Final = "OnSessionOpen"
 SCHEDULED, UNSCHEDULABLE, ERROR, BOUND = "scheduled", "unschedulable", "error", "bound"
 Row = tuple[Sequence[str], float]
 """Values of the labels, and the number."""
-
-
-class Stopwatch:
-    """Adds up the time that each part of one cycle takes."""
-
-    def __init__(self) -> None:
-        self.seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
-        """By (`action` or `plugin`, name)."""
-
-    @contextmanager
-    def around(self, kind: str, name: str) -> Iterator[None]:
-        """Measure what happens inside."""
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[kind, name] += time.perf_counter() - started
 
 
 class CycleMetrics(Collector):
@@ -102,13 +84,16 @@ class CycleMetrics(Collector):
 
     # What happens.
 
-    def measured(self, watch: Stopwatch) -> None:
-        """Take note of what the parts of a cycle took."""
-        for (kind, name), seconds in watch.seconds.items():
-            if kind == "action":
-                self._actions.labels(name).observe(seconds * 1e6)
-            else:
-                self._plugins.labels(name, OPENING).observe(seconds * 1e6)
+    @contextmanager
+    def around(self, kind: str, name: str) -> Iterator[None]:
+        """Measure what happens inside: an `action`, or the opening of a `plugin`."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            labels = (name,) if kind == "action" else (name, OPENING)
+            histogram = self._actions if kind == "action" else self._plugins
+            histogram.labels(*labels).observe((time.perf_counter() - started) * 1e6)
 
     def decided(self, decisions: tuple[Decision, ...], snapshot: Snapshot) -> None:
         """Record the snapshot and the decisions of a cycle."""
