@@ -80,10 +80,9 @@ class Binder:
         self.background.spawn_in(f"bind {pod.namespace}", self._bind(pod, node, had))
 
     def mark(self, pod: PodView, message: str, node: str | None, *, record: bool) -> None:
-        """Say on the pod why it has no node, for people and for autoscalers.
+        """Say on the pod why it has no node, and which `node` is kept for it; empty: none.
 
-        And which `node` is kept for it, an empty name for none; None leaves that as it is.
-        `record`: as an event, too.
+        None leaves that as it is. `record`: as an event, too.
         """
         marks = self._marks.get(pod.uid)
         if marks is None:
@@ -159,10 +158,7 @@ class Binder:
         self._refused([])
 
     def serve(self, consumer: Consumer) -> None:
-        """Give a claim that waited for its first consumer a volume, or the node to make one for.
-
-        Without effect while that is being done.
-        """
+        """Give a claim that waited for its first consumer a volume, or a node to make one for."""
         claim = consumer.claim
         key = f"{claim.namespace}/{claim.name}"
         path = CLAIMS.path(claim.namespace, claim.name)

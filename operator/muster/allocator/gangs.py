@@ -80,10 +80,7 @@ class GangTracker:
             del self._kind_of[key]
 
     def _input(self, key: str, kind: Members, now: float) -> GangInput | None:
-        """Return the gang for this cycle, as it was where nothing can have changed.
-
-        Nearly all are so in nearly every cycle.
-        """
+        """Return the gang for this cycle, as it was where nothing can have changed."""
         memory = self._memories.get(key)
         if memory is not None and self._still(key, kind, now):
             self._effects.wake(memory.due)
@@ -212,10 +209,7 @@ class GangTracker:
         return after.lifecycle.missing_since is not None and not after.assumed
 
     def send(self, key: str, place: str, node: str, pod: str) -> Flight | None:
-        """Keep the room of a pod that is sent to its node, whatever becomes of its gang.
-
-        None if it is not its node any more.
-        """
+        """Keep the room of a pod that is sent to its node; None if that is not its any more."""
         memory = self._memories.get(key)
         it = None if memory is None else memory.assumed.get(place)
         if it is None or it.node != node:

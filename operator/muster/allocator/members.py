@@ -87,10 +87,7 @@ def _drop_others(keys: Iterable[str], *kept: dict[str, Any]) -> None:
 
 
 class _Kind:
-    """What both kinds have in common.
-
-    While nothing of a gang has changed, its facts are the same object.
-    """
+    """What both kinds share. While nothing of a gang changes, its facts are the same object."""
 
     def __init__(self, store: Store, publish: Callable[[str], None] = lambda _key: None) -> None:
         """Begin. `publish(key)` has written what is remembered of the gang of that key."""
@@ -229,8 +226,8 @@ class JobMembers(_Kind):
         self.asks: dict[tuple[dryrun.Key, str], Ask] = {}
         """What is to be tried, by key and job, as this cycle has found it."""
         self.untried: set[str] = set()
-        """The jobs of which it is not known what admission makes of their pods: their templates
-        count as they are written, and nothing is given to them."""
+        """The jobs of which it is not known what admission makes of their pods: they are given
+        nothing."""
         self._evicts: dict[str, tuple[float, bool]] = {}
         """Job for which running pods are evicted -> the time until which dry runs of its own pods
         are repeated, and whether that concerns all of its pods, since they move."""
@@ -310,11 +307,7 @@ class JobMembers(_Kind):
         return pod.place
 
     def facts(self, key: str, memory: GangMemory | None, now: float) -> GangFacts | None:
-        """Return the facts about the gang of a job.
-
-        `memory`: the stored state of the gang. The facts list which of its assumed nodes are
-        lost.
-        """
+        """Return the facts about the gang of a job, and which nodes that it was given are lost."""
         job = self._store.jobs.get(key)
         if job is None or not gangs.wants_pods(job):
             return None
@@ -393,10 +386,7 @@ class JobMembers(_Kind):
         return found
 
     def _tried_since(self, job: Job, now: float) -> tuple[float, bool]:
-        """Return the time of the oldest valid result, and whether it takes one of all roles.
-
-        `-inf` unless running pods are to go for the gang.
-        """
+        """Return the time of the oldest valid result, and whether it takes one of all roles."""
         until, moves = self._evicts.get(job.key, (-math.inf, False))
         since = now - TRIED_SECONDS if now < until else -math.inf
         lost = self._store.children.losses.get(job.as_owner)

@@ -30,10 +30,7 @@ class PendingPods:
         self._gangs, self._wake = gangs, wake
 
     def show(self, decisions: Iterable[Decision], budget: int, now: float) -> None:
-        """Let the gangs at the head of the queue show their pods.
-
-        `decisions`: what was decided in a cycle; `budget`: how many pods may stand without a node.
-        """
+        """Let the gangs at the head of the queue show at most `budget` pods without a node."""
         jobs = {key: it for key, it in self._gangs if it.facts is not None and it.facts.remade}
         waiting = [d for d in decisions if not d.placements and d.gang in jobs]
         if not waiting:

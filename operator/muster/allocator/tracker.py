@@ -475,10 +475,7 @@ def _was_leaving(facts: GangFacts, pod: PodView) -> bool:
 
 
 def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
-    """Look at the gang for one cycle.
-
-    If nothing has changed and no time is up, that costs two comparisons.
-    """
+    """Evaluate the gang for one cycle."""
     if facts is memory.facts and now < memory.due:
         return Step(memory, wake=memory.due)
     turn = _Turn(memory, facts, now)
@@ -503,8 +500,7 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
 def _judge(turn: _Turn) -> tuple[float | None, bool]:
     """Take in who is there; say until when room is kept, and whether none is to be given.
 
-    All of that depends on the room that the gang holds, and may take some of it away. It is
-    repeated until nothing changes, since no event need follow.
+    All of that depends on the room that the gang holds, and may take some of it away.
     """
     facts, before = turn.facts, turn.memory.facts
     if before is not None and (
@@ -590,10 +586,7 @@ def is_to_be_placed(pod: PodView) -> bool:
 
 
 def _drop_void(turn: _Turn) -> None:
-    """Give back room that has lost its sense.
-
-    The pod is not wanted any more, has done its work or was turned away, or its node is gone.
-    """
+    """Give back room whose pod is not wanted, done or turned away, or whose node is gone."""
     facts = turn.facts
 
     def is_void(place: str, it: Assumed) -> bool:
@@ -655,10 +648,7 @@ def _had(memory: GangMemory, facts: GangFacts) -> int | None:
 
 
 def _kept(memory: GangMemory, facts: GangFacts) -> AbstractSet[str] | None:
-    """Return the places that had a pod, or get one late, when the gang was last whole.
-
-    Without those that were not wanted at some time since then.
-    """
+    """Return the places of the gang when it was last whole that were wanted ever since."""
     if not facts.remade:
         return None
     if facts.ready >= facts.need and memory.assumed.keys() <= facts.late:
@@ -743,11 +733,9 @@ def _all_leave(turn: _Turn, cause: Cause) -> Mapping[str, Leaving]:
 def _hold_until(turn: _Turn) -> float | None:
     """Return until when the room of missing members is kept; None: none is missing.
 
-    The hold starts with the loss and goes on until the members are there: a node that was given
-    again is not yet a pod, and if it began anew with each of them, a gang whose pods never come
-    would keep its room for ever. A gang that is only starting has lost nothing while its pods
-    are still on their way; for how long they may be, their patience says. Nor has one whose
-    member is still ending. If a member backs off, the hold counts from the end of its back-off.
+    The hold starts with the loss and goes on until the members are there: if each node that was
+    given began it anew, a gang whose pods never come would keep its room for ever. If a member
+    backs off, the hold counts from the end of its back-off.
     """
     memory, facts = turn.memory, turn.facts
     since = memory.lifecycle.missing_since
@@ -864,9 +852,8 @@ def _fresh(memory: GangMemory, facts: GangFacts) -> frozenset[str]:
 def _drop_half(turn: _Turn) -> None:
     """Give back what is left of the room of a gang that could not start whole with it.
 
-    A partial assignment would only keep other gangs waiting, and each of two gangs might hold the
-    nodes that the other one lacks. A pod whose binding is under way is left out: it may be on its
-    node already. Either its binding is observed, or the answer reports the failure.
+    Each of two gangs might hold the nodes that the other one lacks. A pod whose binding is under
+    way may be on its node already.
     """
     memory, facts = turn.memory, turn.facts
     if not facts.tasks or not memory.assumed or _is_admitted(memory, facts):
@@ -919,8 +906,7 @@ def _input(turn: _Turn, hold_until: float | None, *, barred: bool) -> GangInput:
 def _restarts_from(turn: _Turn) -> float:
     """Return from when the whole gang may restart; infinite: it lost no member that it needs.
 
-    A pod that its node refused never ran, so that its peers lost nothing. While pods of the gang
-    cannot be created, no running pod is evicted.
+    A pod that its node refused never ran, so that its peers lost nothing.
     """
     memory, facts = turn.memory, turn.facts
     since, pods = memory.lifecycle.missing_since, facts.pods.values()
@@ -1301,10 +1287,7 @@ def _assume(turn: _Turn, assignments: Mapping[str, Assumed]) -> bool:
 
 
 def _mark(turn: _Turn, outcome: Outcome) -> None:
-    """Say on each pod why it waits, and for which node, once: autoscalers and people look there.
-
-    For whom others make room a job says in its status; other people's pods say it themselves.
-    """
+    """Say on each pod why it waits, and if no job does, for which node, once."""
     memory, facts, verdict = turn.memory, turn.facts, outcome.verdict
     if not verdict.message:
         return

@@ -113,10 +113,7 @@ def unnamed(text: str, visible: Callable[[str], bool]) -> str:
 
 
 def waits(blank: Verdict, reason: Reason, message: str, summary: str = "") -> Verdict:
-    """Return the verdict on a gang that the scheduler core is not even asked about.
-
-    `blank` says about whom it is.
-    """
+    """Return the verdict on the gang of `blank`, which the scheduler core is not asked about."""
     return replace(
         blank,
         state=GangPhase.WAITING,
@@ -128,10 +125,7 @@ def waits(blank: Verdict, reason: Reason, message: str, summary: str = "") -> Ve
 
 
 def released(blank: Verdict, written: Verdict | None, cause: Cause) -> Verdict:
-    """Return the verdict on a gang that starts anew, as it made room or could not be whole.
-
-    `written` is what can be read of it on the cluster.
-    """
+    """Return the verdict on a gang that starts anew. `written`: the one that can be read of it."""
     reason = Reason.PREEMPTED
     if cause.claimant:
         text = cause.sentence

@@ -200,10 +200,7 @@ def _stands(
     reported: Reported | None,
     before: Mapping[str, Any],
 ) -> Json:
-    """Return where a gang stands and why, by the verdict that its job's status reports, if any.
-
-    Of a decision that differs nothing is told.
-    """
+    """Return where a gang stands and why: as its job's status says, else as was decided."""
     ruling = None if decision is None else of_gang("", "", decision.verdict)
     verdict = reported if reported is not None and reported.state else ruling
     if verdict is None:
