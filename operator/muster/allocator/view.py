@@ -505,8 +505,6 @@ def count(written: str) -> int:
 
 
 def _gang_for(document: Json, discreet: Callable[[str], str]) -> Json:
-    if not any(key in document for key in (*_TOLD, *_LISTED)):
-        return document
     told: Json = {key: discreet(document[key]) for key in _TOLD if key in document}
     for key in _LISTED:
         if key in document:
