@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from muster import frameworks
 from muster.allocator import verdict
@@ -170,17 +170,8 @@ class _Kind:
         return last if same else replace(read, **news)
 
 
-class Version(NamedTuple):
-    """The inputs of a job's template, without the answers of dry runs."""
-
-    spec: tuple[str, int]
-    """uid and generation of the job."""
-    quotas: int
-    """Version of the quotas."""
-    settings: int
-    """Epoch of the settings."""
-
-
+Version = tuple[tuple[str, int], int, int]
+"""uid and generation of a job, version of the quotas, epoch of the settings."""
 Keys = Sequence[tuple[Replica, dryrun.Key]]
 """The roles whose pods are created here, and under which key the answers about them are."""
 
@@ -329,7 +320,7 @@ class JobMembers(_Kind):
         return self._as_of_now(read, memory, now, loses_at, until)
 
     def _version(self, job: Job) -> Version:
-        return Version((job.uid, job.generation), self._store.quotas.version, self._epoch)
+        return (job.uid, job.generation), self._store.quotas.version, self._epoch
 
     def _has_started(self, job: Job) -> bool:
         own = self._store.children.own_pods(job).values()
@@ -356,7 +347,7 @@ class JobMembers(_Kind):
         anew = since > -math.inf
         self._answered[job.key] = math.inf
         known: Mapping[str, Answer] = {}
-        if before is not None and before.of.spec == of.spec:
+        if before is not None and before.of[0] == of[0]:
             known = before.answers
             if not (whole or lacking):
                 return known
