@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 5948,
+    "allocator": 5932,
     "api": 2983,
     "cluster": 6140,
     "commands": 5493,

@@ -64,8 +64,7 @@ RELEASE_REFUSED_SECONDS: Final = 3600.0
 REPEAT: Final = 2.0
 """Seconds after which a pod that is not going yet is evicted once more."""
 GATHERING: Final = 0.5
-"""Seconds without a new pod after which it is published why a gang waits: others make their pods
-one by one."""
+"""Seconds without a new pod of another controller after which it is published why a gang waits."""
 FRESH_FOR: Final = 1.0
 """Seconds for which other numbers for the same reason are not published."""
 SLIPS: Final = 2
@@ -90,8 +89,7 @@ class GangFacts:
     uid: str
     """Another one under the same key is another gang."""
     source: object
-    """The object that requests the gang, if it is one object, and whether it is permitted to. A
-    decision for another source is void."""
+    """The object that requests the gang, if it is one. A decision for another one is void."""
     asks: GangInput
     """What it asks as a whole, without roles."""
     tasks: tuple[TaskSet, ...]
@@ -105,8 +103,8 @@ class GangFacts:
     begins: float = 0.0
     """Since when its first pod has been wanted."""
     remade: bool = True
-    """This operator makes its pods, none while the gang is released. Else others make new ones at
-    any time, which have nothing to do with a release or a promise to the old ones."""
+    """This operator makes its pods. Else others make new ones at any time, which have nothing to
+    do with a release of the old ones, or nodes for them."""
     ready: int = 0
     """Pods that have a node and stay there, or have succeeded."""
     ending: int = 0
@@ -118,15 +116,13 @@ class GangFacts:
     most: int | None = None
     """How many of them were wanted at all times since, by the controller; None: not known."""
     need: int = 0
-    """How many must be ready for it to be whole: its minimum without those that come late by
-    design."""
+    """How many must be ready for it to be whole: without those that come late by design."""
     discreet: bool = False
     """Gangs of other namespaces are not named to those who can read of it."""
     late: AbstractSet[str] = _NONE
     """Places that are filled once all others are ready."""
     free: AbstractSet[str] = _NONE
-    """Places of pods that may be created without a node at any time: gated, or placed by another
-    scheduler."""
+    """Places of pods that are created without a node: gated, or placed by another scheduler."""
     foreign: frozenset[str] = _NONE
     """Places of pods that name another scheduler: they are neither bound nor evicted here."""
     was_whole: bool = False
@@ -256,14 +252,13 @@ class GangMemory:
     """It has been whole at some time, or had been when this process began."""
     lifecycle: Lifecycle = NEW
     had: int | None = None
-    """With how many it last was whole or was let in, as `asks.min_member` counts; None: that is
-    not known. Only the loss of these members makes the gang degraded: members that were
-    added later wait like any gang."""
+    """With how many it last was whole or was let in, as `asks.min_member` counts; None: not known.
+    Members that were added later wait like any gang."""
     kept: AbstractSet[str] | None = None
     """Places of these members that were wanted at all times since then; None: not known."""
     may_run_until: float = -math.inf
-    """Time at which the last missing member that may have run was removed, fenced or ready, or
-    at which pods could be created again."""
+    """When the last missing member that may have run was removed, fenced or ready, or pods could
+    be created again."""
     placed_at: float | None = None
     """When it was last given nodes; None: before this process began, or not yet."""
     came_at: float = 0.0
@@ -277,8 +272,7 @@ class GangMemory:
     """uid of a pod -> when it was last evicted."""
     unevictable_until: float = 0.0
     nominated: Mapping[str, str] = field(default_factory=dict)
-    """Place -> the node that is kept for it, since others are evicted for this gang, or since it
-    is moved there."""
+    """Place -> the node that is kept for it, as others are evicted for it, or it moves there."""
     moving: bool = False
     """The gang released its nodes, and its successors get the nominated nodes."""
     owed: bool = False
@@ -300,8 +294,7 @@ class GangMemory:
     due: float = 0.0
     """When to look again although nothing has changed."""
     input: GangInput | None = None
-    """The gang for the next snapshot; None if none of its pods is to be placed. It is the same
-    object as long as nothing in it has changed."""
+    """The gang for the next snapshot, the same object while nothing in it changes; or None."""
 
     @property
     def was_whole(self) -> bool:
@@ -333,7 +326,7 @@ class Bind(NamedTuple):
     pod: PodView
     node: str
     had: int = 0
-    """With how many its gang was let in, for a process after this one; 0: that is known anyway."""
+    """With how many its gang was let in, for the next process; 0: that is known anyway."""
 
 
 class Evict(NamedTuple):
