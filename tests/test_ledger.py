@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 5932,
+    "allocator": 5927,
     "api": 2983,
     "cluster": 6140,
     "commands": 5493,
     "controller": 4166,
-    "dashboard": 556,
+    "dashboard": 536,
     "frameworks": 2794,
     "gang": 1480,
-    "kube": 3652,
+    "kube": 3643,
     "local": 3297,
     "muster": 1146,
     "runtime": 2262,
     "scheduler": 10003,
     "store": 3095,
-    "tests": 69135,
+    "tests": 69131,
     "tools": 3868,
 }
 

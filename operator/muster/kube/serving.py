@@ -13,7 +13,7 @@ import logging
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
 from aiohttp import web
@@ -44,20 +44,12 @@ def own_context(name: str) -> ssl.SSLContext:
     return context
 
 
-Beside = Callable[[web.Application], AsyncIterator[None]]
-
-
 class Server:
     """What is served at one address, to so many connections at the most."""
 
-    def __init__(
-        self, handlers: list[web.RouteDef], largest: int, beside: Beside | None = None
-    ) -> None:
-        """Begin. `beside` goes on from before the first question until after the last one."""
+    def __init__(self, handlers: list[web.RouteDef], largest: int) -> None:
         app = web.Application(client_max_size=largest, middlewares=[self._attend])
         app.add_routes(handlers)
-        if beside is not None:
-            app.cleanup_ctx.append(beside)
         # Unpacked in the event loop before anybody is asked who sends it: 1 MB would hold up for
         # seconds all that works there.
         self._runner = web.AppRunner(
@@ -226,10 +218,9 @@ async def start(
     handlers: list[web.RouteDef],
     tls: ssl.SSLContext | None,
     largest: int = 2**20,
-    beside: Beside | None = None,
 ) -> Server:
     """Serve on `host:port`, questions of at most so many bytes. Raises OSError if it is taken."""
     host, _, port = address.rpartition(":")
-    server = Server(handlers, largest, beside)
+    server = Server(handlers, largest)
     await server.listen(host.strip("[]") or None, int(port), tls)
     return server
