@@ -16,12 +16,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 5927,
+    "allocator": 5924,
     "api": 2983,
     "cluster": 6140,
     "commands": 5493,
     "controller": 4166,
-    "dashboard": 536,
+    "dashboard": 534,
     "frameworks": 2794,
     "gang": 1480,
     "kube": 3643,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2262,
     "scheduler": 10003,
     "store": 3095,
-    "tests": 69131,
+    "tests": 69130,
     "tools": 3868,
 }
 

@@ -391,20 +391,17 @@ def _condition(condition: Condition) -> Json:
     }
 
 
-def decided(
-    entries: Iterable[Json], visible: Collection[str], discreet: Callable[[str], str]
-) -> list[Json]:
-    """Return what was decided on a gang; of others, what is of these namespaces."""
-    found = []
-    for entry in entries:
-        said = _gang_for({"blocked_by": [], **entry["verdict"]}, discreet)
-        own: Json = {
-            part: [each for each in entry[part] if namespace_of(each["gang"]) in visible]
-            for part in ("evictions", "moves")
-            if part in entry
+def decided(entries: Iterable[Json], discreet: Callable[[str], str]) -> list[Json]:
+    """Return what is shown of the decisions on a gang."""
+    told = ("state", "reason", "message", "summary")
+    return [
+        {
+            "at": entry["at"],
+            "placed": len(entry.get("placements", ())),
+            "verdict": {k: discreet(entry["verdict"][k]) for k in told if k in entry["verdict"]},
         }
-        found.append({**entry, **own, "verdict": said})
-    return found
+        for entry in entries
+    ]
 
 
 def workload(listing: object) -> Json:
@@ -513,7 +510,7 @@ def _gang_for(document: Json, discreet: Callable[[str], str]) -> Json:
 
 
 _TOLD: Final = ("message", "summary")
-_LISTED: Final = ("behind", "blocked_by", "helps")
+_LISTED: Final = ("behind", "helps")
 
 
 def discretion(visible: Collection[str]) -> Callable[[str], str]:

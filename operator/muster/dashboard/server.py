@@ -318,10 +318,8 @@ class Dashboard:
         group = await self._allowed(request, key)
         if (why := self._source.why) is None:
             raise web.HTTPNotFound(text="nobody has kept what was decided\n")
-        visible, discreet = group.visible, self._discretion(group)
-        if visible is None:
-            return await self._told(lambda: why(key))
-        return await self._told(lambda: view.decided(why(key), visible, discreet))
+        discreet = self._discretion(group)
+        return await self._told(lambda: view.decided(why(key), discreet))
 
     def _discretion(self, group: _Group) -> Callable[[str], str]:
         return str if group.visible is None else view.discretion(group.visible)

@@ -627,7 +627,7 @@ function workloads() {
   return [el("h3", {}, "Workload"), el("p", { class: "card sentence" }, told), workload.checks && workload.checks.length ? el("ul", {}, workload.checks.map((text) => el("li", {}, text))) : "", ...conditionTable("Conditions of the Workload", workload.conditions || [])];
 }
 function decisions() {
-  const rows = (decided || []).slice(-20).reverse().map((each) => [clock(Date.parse(each.at) / 1000, true), each.verdict.state, each.verdict.summary || each.verdict.message || each.verdict.reason || (each.placements ? `${each.placements.length} pods placed` : "")]);
+  const rows = (decided || []).slice(-20).reverse().map((each) => [clock(Date.parse(each.at) / 1000, true), each.verdict.state, each.verdict.summary || each.verdict.message || each.verdict.reason || (each.placed ? `${each.placed} pods placed` : "")]);
   return table("What was decided", ["At", "State", "Why"], rows);
 }
 
