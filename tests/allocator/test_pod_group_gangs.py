@@ -332,6 +332,20 @@ def test_a_larger_minimum_of_a_group_that_ran_before_this_process():
         assert (story.look(10.0).hold_until is not None) is broken
 
 
+def test_member_lost_by_a_gang_that_grew_before_this_process_is_replaced():
+    """Its older pods say the smaller number, the status of the group the other one."""
+    story = Story()
+    for name, node in (("a", "n1"), ("b", "n1")):
+        story.pod(name, node, had="2")
+    story.put({**story.group, "status": {"phase": "Running", "running": 3}})
+    story.lose("c")
+    story.pod("d", "", phase="Pending")
+    story.follow()
+    found = story.look(10.0)
+    assert found.admitted
+    assert found.hold_until is not None
+
+
 def test_pod_that_waits_in_the_group_of_a_job_is_refused_with_the_reason():
     """A copy of a job's pod names the group of the job; it holds no node for ever."""
     story = Story(runs=False)

@@ -713,7 +713,8 @@ def _had_by(pods: Iterable[PodView], group: GroupView | None = None) -> int | No
     known = (p.gang_had for p in pods if standing.has_node(p) or standing.is_placed(p))
     ran = {} if group is None or group.phase != names.GroupPhase.RUNNING else group.counts
     counted = ran.get("running", 0) + ran.get("succeeded", 0)
-    return max(known, default=0) or counted or None
+    # Pods that were there before the gang grew say the smaller number.
+    return max(max(known, default=0), counted) or None
 
 
 def group_facts(
