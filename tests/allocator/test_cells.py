@@ -74,6 +74,18 @@ def test_gang_deferred_for_longest_searches_alone() -> None:
     assert deferrals.next.alone == "a/late"
 
 
+def test_cycle_that_fails_without_gangs_after_a_culprit_raises_its_error() -> None:
+    """No gang is the cause then."""
+    outcomes = iter([ValueError("a gang"), None, ValueError("no gang")])
+
+    async def attempt(_some):
+        if error := next(outcomes):
+            raise error
+
+    with pytest.raises(ValueError, match="no gang"):
+        asyncio.run(cells.search(attempt, [make_gang(key="a/x")]))
+
+
 @pytest.mark.parametrize(("limit", "left_out"), [(0.5, 16), (2.5, 2)])
 def test_what_there_is_no_time_left_for_is_of_the_guilty_namespace(
     monkeypatch: pytest.MonkeyPatch, limit: float, left_out: int

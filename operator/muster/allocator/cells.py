@@ -74,6 +74,8 @@ async def search(
             return await attempt(gangs), culprits
         except Exception as raised:  # noqa: BLE001 -- whatever it is, a gang may be the cause
             error = raised
+        if not gangs:
+            raise error
         if not culprits:
             await attempt(())
             ends = time.monotonic() + SEARCH
