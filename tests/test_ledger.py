@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 5924,
+    "allocator": 5930,
     "api": 2983,
     "cluster": 6140,
     "commands": 5493,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2262,
     "scheduler": 10003,
     "store": 3095,
-    "tests": 69130,
+    "tests": 69174,
     "tools": 3868,
 }
 

@@ -98,8 +98,10 @@ class Loop:
             store.columns, kinds, effects, lambda name: metrics.unreadable.labels(name).inc()
         )
         self._deferrals = Deferrals()
+        self._once: frozenset[str] = frozenset()
+        """Gangs that were decided in vain in the last cycle."""
         self._vain: frozenset[str] = frozenset()
-        """Gangs that were decided in vain in the last cycle. They are held back in the next one:
+        """Those of them that were so in the cycle before, too. They are held back in the next one:
         whoever edits jobs all the time must not keep others from the nodes."""
         self._left_out: dict[str, float] = {}
         """Gang over which a cycle failed -> until when it is left out."""
@@ -300,9 +302,10 @@ class Loop:
             if not self.gangs.attempt(d.gang, is_as_seen, now, else_=False) or d.gang in untried
         ]
         # Other gangs did not get the nodes of these. The answer of a dry run triggers a cycle.
-        self._vain = frozenset(
+        once = frozenset(
             d.gang for d in vain if (d.placements or d.evictions) and d.gang not in untried
         )
+        self._vain, self._once = once & self._once, once
         # Who would have made room for one of these stays where he is.
         left = {d.gang for d in vain} | {it.gang for d in vain for it in d.evictions}
         return tuple(d for d in decisions if d.gang not in left)
