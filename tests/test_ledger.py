@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3297,
     "muster": 1146,
     "runtime": 2262,
-    "scheduler": 10003,
+    "scheduler": 10052,
     "store": 3095,
     "tests": 69174,
     "tools": 3868,

@@ -389,6 +389,15 @@ class AffinityState:
         marks = [allowed for _, allowed in self._marks(shape, future=future, apart=apart)]
         return _all(marks) if marks else None
 
+    def single(self, shape: int) -> bool:
+        """Return whether its tasks keep away only from each other, and only on their node."""
+        if shape in self.stock.wants:
+            return False
+        terms = [tally.term for tally in self._tallies.get(shape, ())]
+        own = [term for term in terms if term.adds.get(shape)]
+        apart = all(term.link is Link.APART for term in terms)
+        return apart and bool(own) and all(map(_is_by_node, own))
+
     def barred(self, shape: int) -> tuple[CodeArray, tuple[str, ...]] | None:
         """Return (N,) 0 where the next task may go, else 1 + the position of the reason."""
         marks = list(self._marks(shape))
@@ -445,6 +454,12 @@ def _near(tallies: tuple[_Tally, ...], *, future: bool) -> BoolArray | None:
             return _all([tally.term.domain >= 0 for tally in near])
         future = True
     return _all([tally.here(tally.may_hold(future=future)[0]) > 0 for tally in near])
+
+
+def _is_by_node(term: AffinityTerm) -> bool:
+    """Return whether each node is a domain."""
+    real = term.domain[term.domain >= 0]
+    return len(real) == len(term.domain) and int(np.bincount(real, minlength=1).max()) == 1
 
 
 def _all(marks: list[BoolArray]) -> BoolArray:

@@ -136,6 +136,10 @@ class Capacity:
         # May be negative: pods of others may have been put there beyond what the node has. It is
         # kept so that what frees goes first to that debt.
         self.idle = nodes.allocatable - nodes.used
+        # Scorers forbid only nodes on which more is held than there is. Without such a node the
+        # capacities are right before the ranks are known.
+        self.overfull: Final = bool((self.idle < 0).any())
+        """Some node holds more than it has."""
         self.load = nodes.load.copy()
         self.promised = np.zeros_like(self.idle)
         self.ending = nodes.releasing
@@ -252,15 +256,16 @@ class Fit:
         lasting: bool = False,
     ) -> None:
         self.shape: Final = shape
+        self.barred: Final = barred
         self.capacity: IntArray = np.zeros(len(barred), np.int64)
-        self.rank: FloatArray = np.full(len(barred), NOWHERE)
-        """(N,): how well the next task would fit, NOWHERE where it would not."""
+        self._ranks: FloatArray = np.full(len(barred), NOWHERE)
         self._future, self._lasting = future, lasting
         self._room = room
         self._id = shape_id
         self._scorer = scorer
         # Room may be kept for what cannot be placed yet, as its claim is not there.
         self._suits = (barred == 0) & (future or shape.refusal is None) & (not shape.unsupported)
+        self._ranked = room.overfull
         self._seen, self._version = 0, -1
 
     def refresh(self) -> Fit:
@@ -270,15 +275,15 @@ class Fit:
         # Neighbours count by domain: what happened on one node may matter on all.
         if version != self._version:
             self._version, self._seen = version, len(touched)
-            self._compute(np.arange(len(self.rank)))
+            self._compute(np.arange(len(self.barred)))
         elif self._seen < len(touched):
             news = touched[self._seen :]
             self._seen = len(touched)
             nodes = news[0] if len(news) == 1 else np.concatenate(news)
             # A node stands there as often as it was touched; from some point on all of them cost
             # less.
-            if 2 * len(nodes) > len(self.rank):
-                nodes = np.arange(len(self.rank))
+            if 2 * len(nodes) > len(self.barred):
+                nodes = np.arange(len(self.barred))
             self._compute(nodes)
         return self
 
@@ -304,6 +309,17 @@ class Fit:
         """Return (M,) the rank of each node when `depth` (M,) tasks of this shape came before."""
         return self._scorer(Stack(self._room, self.shape, nodes, depth + 1, future=self._future))
 
+    @property
+    def rank(self) -> FloatArray:
+        """(N,): how well the next task would fit, NOWHERE where it would not.
+
+        Evaluated at the first question: most shapes wait without room for all of their tasks.
+        """
+        if not self._ranked:
+            self._ranked = True
+            self._order(np.arange(len(self._ranks)), self.capacity)
+        return self._ranks
+
     def choose(
         self, wanted: int, within: BoolArray | None = None, *, ahead: bool = False
     ) -> Picks:
@@ -313,15 +329,26 @@ class Fit:
         the only nodes that count. `ahead`: affinity and spread must hold now, and also after all
         pods that are ending have gone.
         """
+        if not (self._ranked or self.shape.tied or self.capacity.any()):
+            return Picks([], np.array([], np.int64), np.array([], np.int64))
+        rank = self.rank
+        if self.shape.affinity and self._room.affinity.single(self._id):
+            # They keep away only from each other, and only on their node: one for each node.
+            affinity = self._room.affinity
+            self._room.budget.spend(TERM * (wanted + 1) * affinity.weight(self._id))
+            heads = best(rank if within is None else np.where(within, rank, NOWHERE), wanted)
+            return Picks(heads.tolist(), np.sort(heads), np.ones_like(heads))
         if self.shape.affinity or self.shape.wants:
             return self._one_by_one(wanted, within, ahead=ahead)
         if within is None:
-            heads = best(self.rank, wanted)
+            heads = best(rank, wanted)
         else:
             inside = np.flatnonzero(within)
-            heads = inside[best(self.rank[inside], wanted)]
-        if wanted == 1 or not len(heads):
-            return Picks(heads.tolist(), heads, np.ones_like(heads))
+            heads = inside[best(rank[inside], wanted)]
+        if not len(heads):
+            return Picks([], heads, heads)
+        if wanted == 1:
+            return Picks(heads.tolist(), np.sort(heads), np.ones(len(heads), np.int64))
         limits = np.minimum(self.capacity[heads], wanted)
         order, counts = self._merge(heads, limits, wanted)
         taken = np.array(counts, np.int64)
@@ -361,15 +388,22 @@ class Fit:
 
     def _compute(self, nodes: IntArray) -> None:
         self._room.budget.spend(len(nodes))
-        where = ALL if len(nodes) == len(self.rank) else nodes
+        where = ALL if len(nodes) == len(self._ranks) else nodes
         free = self._room.free(where, future=self._future, lasting=self._lasting)
-        capacity, rank = self.hold(where, free), np.full(len(nodes), NOWHERE)
-        # Most shapes of a full cluster have no capacity at all.
-        if capacity.any():
-            rank = self.score(nodes, np.zeros(len(nodes), np.int64))
-            rank[capacity == 0] = NOWHERE
-            capacity[rank == NOWHERE] = 0
-        self.capacity[nodes], self.rank[nodes] = capacity, rank
+        capacity = self.hold(where, free)
+        if self._ranked:
+            self._order(nodes, capacity)
+        self.capacity[nodes] = capacity
+
+    def _order(self, nodes: IntArray, capacity: IntArray) -> None:
+        """Rank (M,) nodes with `capacity` (M,); what the scorer forbids is taken from that.
+
+        It forbids only nodes that hold more than they have. Without these the capacities stay.
+        """
+        rank = self.score(nodes, np.zeros(len(nodes), np.int64))
+        rank[capacity == 0] = NOWHERE
+        capacity[rank == NOWHERE] = 0
+        self._ranks[nodes] = rank
 
     def _merge(
         self, heads: IntArray, limits: IntArray, wanted: int
