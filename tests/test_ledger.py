@@ -20,7 +20,7 @@ LEDGER = {
     "api": 2983,
     "cluster": 6140,
     "commands": 5493,
-    "controller": 4166,
+    "controller": 4072,
     "dashboard": 534,
     "frameworks": 2794,
     "gang": 1480,
@@ -29,7 +29,7 @@ LEDGER = {
     "muster": 1146,
     "runtime": 2262,
     "scheduler": 10052,
-    "store": 3095,
+    "store": 3028,
     "tests": 69174,
     "tools": 3868,
 }

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pure core 1: what is observed of one job in, actions out.
+"""Pure core 1: observations of one job in, actions out.
 
-Rule: no I/O, no clock, no dice; a pass derives everything anew from what it is given. Below are
-the tables of `frameworks` and `gang`; beside it, unknown to it, `scheduler`; above it `cluster`,
-which asks it for the pods that a job wants, and the reconciler of `runtime`, which carries the
-actions out.
+Rule: no I/O, no clock, no randomness; each reconcile derives everything from its input. Below are
+the tables of `frameworks` and `gang`; unknown to it is `scheduler`; above are `cluster`, which
+requests the pods that a job wants, and the reconciler of `runtime`, which performs the actions.
 """

@@ -108,10 +108,9 @@ def _is_outdated(scope: Scope, batch: BatchView, wanted: Json) -> bool:
 
 
 def expiries(scope: Scope) -> Iterator[Action]:
-    """Yield what lets the batch Jobs of a finished job go when their time is up.
+    """Yield the patches that let batch Jobs of a finished job expire.
 
-    Not before the job's end is written: nothing would show afterwards that they had done their
-    work, and an operator that was away meanwhile would have it done again.
+    Only after the job's end is written: otherwise a restarted operator would run them again.
     """
     ttl = policies.time_to_live(scope.job)
     for batch in scope.observed.batches:

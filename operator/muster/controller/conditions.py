@@ -56,8 +56,7 @@ def condition(
     type_: names.Condition, reason: str, message: str, now: float, status: str = "True"
 ) -> Condition:
     """Return a new condition, its times cut to whole seconds as they will be written."""
-    # As metav1.Time has them: what is read back must equal what was written, or every pass would
-    # write again.
+    # As metav1.Time: what is read back must equal what was written, or each reconcile writes.
     return Condition(type_, status, reason, message, _whole(now), _whole(now))
 
 
@@ -141,8 +140,7 @@ def to_restart(scope: Scope) -> Mapping[str, tuple[str, ...]]:
     failed = leaving = roster.having(PodFate.RESTARTS)
     if failed and scope.job.restarts_whole:
         collective = scope.framework.life.collective(scope.job)
-        # With all that still run: an all-reduce does not survive one of its ranks, so all begin
-        # anew.
+        # All that still run too: an all-reduce does not survive the loss of a rank.
         leaving = tuple(
             m
             for m in roster.members
@@ -384,14 +382,12 @@ def _changes(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Ite
     counted = before.replicas
     runs = [step for step in steps if step.end is names.Condition.RUNNING]
     success = [step for step in steps if step.end is names.Condition.SUCCEEDED]
-    # Success first: a job whose deciding pods have succeeded has succeeded, whatever becomes of
-    # the others in the same moment.
+    # Success first: a job whose deciding pods succeeded has succeeded, whatever the others do.
     failure = success or list(_failure(scope, before, steps))
     if success or failure:
         yield from _never_ran(scope, before, _end(scope, steps))
         yield from (_set(scope, step) for step in (*runs, *failure))
-    # As long as the uids are there the restart goes on, also in passes after the one that began
-    # it.
+    # As long as the uids are there the restart continues, also in later reconciles.
     elif restarted := [type_ for type_, replica in counted.items() if replica.restarted]:
         failed = [member.replica.type for member in scope.roster.having(PodFate.RESTARTS)]
         text = restarting(scope.job.name, (*failed, *restarted)[0])

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job needs beside its pods: made before them, kept true, and gone with the job.
-
-The HorizontalPodAutoscaler of a job that asks for one is among it.
-"""
+"""What a job needs beside its pods, such as an autoscaler: created first, removed with the job."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ from muster.frameworks.base import Companion, labels
 
 
 def writes(scope: Scope, *, lasting: bool = False) -> Iterator[Action]:
-    """Yield what brings them to what they should be.
-
-    `lasting`: the job is suspended, and only those are made that it keeps.
-    """
+    """Yield what corrects them; `lasting`: only creates what a suspended job keeps."""
     job = scope.job
     there = {(view.kind, view.name): view for view in scope.observed.companions}
     marks = {**labels(job, scope.framework), names.APP: names.flat(job.name)}

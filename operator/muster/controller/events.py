@@ -101,9 +101,8 @@ def is_alarming(gang: Verdict) -> bool:
 def of_exits(scope: Scope, counted: Mapping[str, ReplicaStatus], *, over: bool) -> Iterator[Emit]:
     """Yield with which codes the framework's containers ended.
 
-    Level-triggered without memory: a role's ends are recorded when its counts of ended pods
-    change, so that an end may be recorded again beside a later one, but none is left out. A
-    large job's good ends are recorded together when the job is over.
+    Level-triggered: a role's ends are recorded when its counts of ended pods change, possibly
+    twice, but none is left out. Successes of a large job are recorded together when it is over.
     """
     large = scope.job.total > MOST_APART
     whole = large and over
@@ -131,8 +130,7 @@ def of_restarts(scope: Scope) -> Iterator[Emit]:
     job = scope.job
     reason = names.reason(job.kind, names.Condition.RESTARTING)
     counted: str = names.Condition.RESTARTING
-    # Once for each type, in the order of the pods; the transition is counted with the first alone,
-    # as it is one restart.
+    # In the order of the pods. The transition is counted once, as it is one restart.
     for type_ in dict.fromkeys(member.replica.type for member in failed):
         yield warning(reason, restarting(job.name, type_), transition=counted)
         counted = ""
@@ -232,8 +230,7 @@ def of_unstored(kind: str, fields: Iterable[str]) -> Emit:
 def of_abnormal_pods(scope: Scope, gang: Verdict | None) -> Iterator[Emit]:
     """Yield why containers of living pods ended badly or do not start, or why a pod waits.
 
-    Of the first pods only: what is wrong with more of them is wrong with all. That they wait for
-    nodes is said once, of the gang.
+    First pods only: others have the same error. That they wait for nodes is an event of the gang.
     """
     told = gang is not None and is_alarming(gang) and not scope.backend.embedded
     living = (m.pod for m in scope.roster.having(PodFate.STAYS) if not m.pod.terminal)

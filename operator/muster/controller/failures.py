@@ -23,9 +23,8 @@ _OWN_ENDS: Final = frozenset({PodFate.STAYS, PodFate.RESTARTS, PodFate.PERMANENT
 def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
     """Return the first failure since the job last ran as a whole for 10 minutes, None without any.
 
-    Of one that is over, as the container runs again, only if another came soon after, or if the
-    restarts fail the job. In the same second the first role and index count. `before` has the new
-    counts.
+    A past failure, whose container runs again, counts only if another came soon after, or if the
+    restarts fail the job. Ties: first role and index. `before` has the new counts.
     """
     down, known = list(_failures(scope, past=False)), before.first_failure
     if not down and backoff_reached(scope, before.replicas):
@@ -106,13 +105,11 @@ def _ends(pod: PodView) -> list[ContainerEnd]:
     """Return how the containers of the pod failed that do not run."""
     if pod.deleting or pod.phase == "Succeeded":
         return []
-    # A container in CrashLoopBackOff shows no exit code; the last one stands among those that are
-    # over.
+    # A container in CrashLoopBackOff has no exit code; its last one is among the past ends.
     waiting = {end.container for end in pod.ends if end.exit_code is None}
     ends = [end for end in pod.ends if end.exit_code]
     ends += [end for end in pod.past_failures if end.container in waiting]
-    # Refused or evicted before any container had an end of its own: the pod's reason is all there
-    # is.
+    # Rejected or evicted before any container ended: only the pod's reason is left.
     if not ends and pod.phase == "Failed" and pod.reason:
         return [ContainerEnd("", None, pod.reason, pod.message)]
     return ends

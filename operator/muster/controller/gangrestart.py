@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Restarts of a whole gang that lost a member.
 
-A rank of a collective that is replaced alone finds peers that hang. With the annotation
-`muster.kubeflow.org/restart: gang` the peers of a lost member are therefore replaced together with
-it. Container exits of such a gang are counted restarts (`conditions.to_restart`); losses are not
-counted, and there is no back-off. Failures of peers after a loss are part of it (`losses`).
-
-A restart, a release and a resume begin a new run. If the pods of the job form one collective, it
-has all of them: what succeeded in the run before is replaced as well.
+Peers of a replaced rank hang. With the annotation `muster.kubeflow.org/restart: gang` they are
+therefore replaced together with it. Container exits of such a gang are counted restarts
+(`conditions.to_restart`); losses are not counted and have no back-off. Failures of peers after a
+loss are part of it (`losses`).
+A restart, a release and a resume begin a new run. If the pods of the job form one collective,
+members that succeeded in the previous run are replaced as well.
 """
 
 from __future__ import annotations
@@ -58,8 +57,7 @@ def with_replaced_members(scope: Scope) -> Scope:
 
 def _lost_members(scope: Scope) -> bool:
     away = (PodFate.GOES, PodFate.RESTARTS, PodFate.COUNTED)
-    # A terminating member belongs to the gang until it is removed. Failed members restart the
-    # gang in their own way.
+    # A terminating member counts until it is removed. Failed members restart the gang otherwise.
     waits = bool(scope.roster.having(*away)) or not standing.has_run(scope.job)
     roster = scope.roster
     # Also a pod on a place that has another one by now.
@@ -88,10 +86,9 @@ def _lost_members_fit(scope: Scope) -> bool:
 
 
 def marks(scope: Scope) -> Iterator[Patch]:
-    """Yield the annotations of the peers of a lost member with the number of members before.
+    """Yield the annotations of a lost member's peers with the number of members before.
 
-    Without a gang scheduler the status counts the pods that run. After a loss and a restart of the
-    operator the number would be lost.
+    The status counts only running pods: after a loss, a restarted operator would not know it.
     """
     lost = scope.observed.losses
     if not scope.backend.apis and lost.restart_at is not None:
@@ -102,10 +99,7 @@ def marks(scope: Scope) -> Iterator[Patch]:
 
 
 def dry_runs(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[DryRun]:
-    """Yield dry runs of one pod of each role, which precede the deletion of peers.
-
-    Admission decides before the API server checks whether a pod of that name exists.
-    """
+    """Yield dry runs of a pod of each role, before peers are deleted: admission decides first."""
     if scope.replaced_peers and scope.hindrance is None:
         replaced = scope.roster.having(PodFate.COUNTED, PodFate.LOST)
         ended = {(m.replica.role, m.index) for m in replaced if m.pod.terminal}

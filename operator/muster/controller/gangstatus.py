@@ -121,8 +121,7 @@ def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | Non
     if grows and not scope.backend.embedded:
         # The difference would count as lost members.
         found = replace(found, min_member=kept(scope))
-    # Those that come after the others are still to come: Running would be for all of them, and
-    # would make later gaps count as lost members.
+    # Late roles do not run yet: Running, for all, would make later gaps count as lost members.
     if (
         found.state == GangPhase.RUNNING
         and at_first.facts.later
@@ -192,8 +191,7 @@ def _stranded(scope: Scope, found: Verdict) -> Verdict:
 def _at_first(scope: Scope) -> Scope:
     """Return the scope by which the state of a gang that has not run yet is derived.
 
-    Roles whose pods are created after the other pods count as soon as these pods run. Until then
-    the gang needs only the other members.
+    Roles whose pods are created after the others count only once those run.
     """
     late = scope.framework.gang.later(scope.job)
     if not late or standing.has_run(scope.job):
@@ -213,8 +211,7 @@ def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
         reason, message = Reason.GANG_SCHEDULER_MISSING, scope.context.missing
     elif scope.hindrance:
         message = scope.hindrance.message
-        # The API server's words: its answer is a plain 403 that has no reason of its own for
-        # quotas.
+        # By its message: the API server's plain 403 has no reason of its own for quotas.
         quota = QUOTA in message
         reason = Reason.EXCEEDS_RESOURCE_QUOTA if quota else Reason.CREATION_REFUSED
     elif not is_released(scope.job.status.gang) and (pods := names_in_use(scope)):

@@ -193,8 +193,7 @@ def is_leftover(observed: Observed, framework: Framework, view: View) -> bool:
     """Say whether an object will soon be gone, as it belonged to a job of this name before."""
     if view.deleting:
         return True
-    # The previous job had the same kind and name. Children that the garbage collector has not
-    # deleted by then belong to a job that exists.
+    # The previous job had the same kind and name. Its last children belong to an existing job.
     job, young = observed.job, not is_old(observed)
     earlier = view.owner is not None and view.owner[:-1] == job.as_owner[:-1]
     return earlier and young and _has_labels(job, framework, view)
@@ -284,8 +283,7 @@ def _one_per_place(
 
 
 def _rank(wanted: str, pod: PodView) -> tuple[bool, bool, bool, float, str]:
-    # The pod with the lowest rank is kept. Terminating pods rank behind all others, before them
-    # failed pods, pods with another name, and younger pods. So every reconcile keeps the same pod.
+    # Terminating, failed, wrongly named and younger pods rank last: each reconcile keeps one.
     return pod.deleting, pod.phase == "Failed", pod.name != wanted, pod.created, pod.name
 
 
@@ -345,8 +343,7 @@ def _completed(
 ) -> PodView:
     """Return the succeeded pod of a completed index, whatever happened to it since.
 
-    It may be removed, its node may be lost, and a kubelet that restarts may turn a pod that
-    succeeded into one that failed.
+    It may be removed or lost, and a restarted kubelet may turn success into failure.
     """
     if pod is None:
         return PodView(
@@ -392,10 +389,9 @@ def _fate(
 
 
 def is_replaced(job: Job, framework: Framework, replica: Replica, pod: PodView) -> bool:
-    """Return whether a failed pod gets a replacement.
+    """Return whether a failed pod gets a replacement; if not, its member is not missing.
 
-    The only rule on that: by it the controller deletes and creates pods, and the allocator
-    protects the node of a missing member. A member whose pod gets none is missing no longer.
+    The only rule on that: the controller replaces pods and the allocator protects nodes by it.
     """
     # A batch Job replaces the pods that it has created, up to its own limit.
     if replica.batch or rejected(pod) or pod.part_of_loss:
@@ -438,10 +434,7 @@ def container_names(replica: Replica, field: str) -> Iterator[str]:
 def unreplaced(
     job: Job, framework: Framework, pods: Mapping[str, PodView]
 ) -> Mapping[str, frozenset[str]]:
-    """Return role -> names of the job's pods that failed and get no replacement.
-
-    `pods`: those that the job controls, by the name under which it wants them.
-    """
+    """Return role -> names of `pods` (by wanted name) that failed and get no replacement."""
     found: dict[str, set[str]] = {}
     for name, replica in failed(job, framework, pods):
         restarted = job.status.replicas.get(replica.type, ReplicaStatus()).restarted
@@ -454,10 +447,7 @@ def unreplaced(
 def failed(
     job: Job, framework: Framework, pods: Mapping[str, PodView]
 ) -> Iterator[tuple[str, Replica]]:
-    """Yield name and replica of the wanted pods that failed.
-
-    Not of those that are deleted or lost: their replica is filled again, however they ended.
-    """
+    """Yield name and replica of wanted pods that failed; deleted and lost ones are refilled."""
     found = {
         name: pod
         for name, pod in pods.items()
@@ -490,8 +480,7 @@ def rejected(pod: PodView) -> bool:
     """Return whether the kubelet rejected the pod; a restarted one may reject pods that ran."""
     if pod.phase != "Failed":
         return False
-    # Admission on a node under pressure has the same reason as an eviction from it; only the
-    # message tells them apart.
+    # Rejected under pressure or evicted by it: only the message tells them apart.
     pressed = pod.reason == names.EVICTED and names.UNDER_PRESSURE in pod.message
     return pressed or pod.reason.startswith(names.OUT_OF) or pod.reason in names.LOST_RACES
 

@@ -2,14 +2,11 @@
 """Failures that are part of a loss, of gangs that restart as a whole.
 
 When a rank is drained or lost with its node, its peers often exit within seconds, since their
-collective broke. A gang with `restart: gang` loses a member that it needs: from then on, until all
-pods are replaced, the failure of a pod that had not failed before is part of that loss. It is not
-counted, and it is not permanent. Failures of pods that are created later count, so that each
-excuse needs another loss from outside.
-
-The order in which the operator observed loss and failure decides. If both were observed at once,
-as by an operator that has just started, the failure is excused: that costs one restart that is
-not counted, and the opposite costs the job.
+collective broke. From the loss of a needed member of a gang with `restart: gang` until all pods
+are replaced, the first failure of each pod is part of that loss: not counted, not permanent.
+Failures of pods created later count, so that each excuse needs another loss from outside.
+The order in which loss and failure were observed decides. If both were observed at once, as by a
+restarted operator, the failure is excused: that costs one uncounted restart, the opposite the job.
 """
 
 from __future__ import annotations
@@ -75,8 +72,7 @@ def observe(
     facts = GangFacts(framework.operator.name, framework.gang.minimum(job))
     all_needed = standing.needed(standing.minimum(job, facts))
     wanted = {role.role: role.replicas for role in job.replicas}
-    # Pods that were not wanted at some time since then are no losses, nor are new pods of one role
-    # in place of pods of another.
+    # Neither pods unwanted at some time since nor pods replaced by another role are losses.
     all_there = found.there.total() + len(found.unwanted) >= (stored or math.inf)
     first = found.there if all_there else wanted
     kept = {role: min(n, (last.kept or first).get(role, 0)) for role, n in wanted.items()}

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs whose specs were changed while they ran, completed from what their pods show.
-
-The previous spec is not stored, so that an operator that starts later derives the same.
-"""
+"""Jobs whose specs changed while they ran, completed from their pods: none is stored."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ from muster.gang import standing
 
 
 def as_made(job: Job, framework: Framework, pods: Iterable[PodView]) -> Job:
-    """Return the job under whose service its pods were made, whatever it asks by now.
-
-    What it asks holds again once none of them is left: they know each other's names.
-    """
+    """Return the job with the service of its pods: they know each other's names by it."""
     if not framework.pods.services:
         return job
     me, one = job.as_owner, names.flat(job.name)

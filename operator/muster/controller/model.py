@@ -26,10 +26,7 @@ class Refusal:
     """When it may be tried again."""
 
     def blocks_pods(self, *, started: bool) -> bool:
-        """Return whether the refusal keeps pods of the job from being created.
-
-        `started`: the gang has pods or was admitted. Its Services are then retried beside them.
-        """
+        """Return whether pods wait for the refused object: Services never do once `started`."""
         return not (started and self.kind == "Service")
 
 
@@ -164,10 +161,7 @@ View = PodView | ObjectView | GroupView
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Apply a JSON merge patch to exactly the object with this uid, or to a subresource of it.
-
-    That it is gone is no error.
-    """
+    """Apply a JSON merge patch to exactly the object with this uid, if it still exists."""
 
     api_version: str
     kind: str

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the manager cluster of MultiKueue learns of a copy of its job.
-
-Kueue copies the status of the upstream API only, without `state`, `gang` and `firstFailure`.
-"""
+"""The message of a MultiKueue copy: Kueue copies no `state`, `gang` or `firstFailure`."""
 
 from __future__ import annotations
 

@@ -45,8 +45,7 @@ def writes(scope: Scope) -> Iterator[Action]:
     elif group is None:
         yield from _creations(scope, *scope.backend.before(scope.job, scope.group_facts), wanted)
     elif not group.deleting and not of_another(scope):
-        # Fields that this cluster's CRD prunes would else differ for ever, and be written in every
-        # pass.
+        # Fields that this cluster's CRD prunes would differ, and be written, in each reconcile.
         dropped = scope.context.dropped.get(group.kind, frozenset())
         difference = scope.backend.difference(group, wanted, dropped)
         if difference:
@@ -64,8 +63,7 @@ def _update(scope: Scope, group: GroupView, difference: Json) -> Iterator[Action
     taken = scope.backend.in_place(group, difference)
     fixed = taken != difference and not is_lent(scope, group)
     replaced = scope.backend.api(group.api_version).update is Update.REPLACE
-    # Without pods nobody is bound to the group, so a field that cannot change is changed by making
-    # it anew in the next pass.
+    # Without pods nothing is bound to the group, and it can be recreated with the fixed field.
     if fixed and (replaced or not scope.roster.own):
         yield from dependents.removals(scope, (group,))
         return

@@ -30,10 +30,7 @@ _REMEDIES: Final = {
     **dict.fromkeys(("CreateContainerConfigError", "CreateContainerError"), _CONTAINER),
     "RunContainerError": _CONTAINER,
 }
-"""Reason for which a container waits until its job is corrected -> what to correct.
-
-The reason alternates with the attempts of the kubelet, the message does not.
-"""
+"""Reason of a wait until the job is corrected -> fix; only it alternates with attempts."""
 
 
 def found(scope: Scope) -> str:

@@ -134,9 +134,9 @@ def adoptions(scope: Scope) -> Iterator[Patch]:
 
 
 def labellings(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Patch]:
-    """Yield what gives our labels to what another operator has made: others look for them.
+    """Yield the patches that set Muster's labels on what another operator has made.
 
-    A service is turned to them once its pod has them, so that it finds the pod's successor.
+    A service selects by them once its pod has them, so that it finds the pod's replacement.
     """
     bare = set()
     for member in scope.roster.members:
@@ -292,10 +292,7 @@ def service_writes(
 def teardown(
     scope: Scope, pods: Sequence[Doomed], *, lonely_services: bool = True
 ) -> Iterator[Delete]:
-    """Yield the deletion of these pods and their services.
-
-    `lonely_services`: services whose pod is not there go too.
-    """
+    """Yield deletions of pods and their services; `lonely_services`: also those without."""
     going = {pod.name for pod, _ in pods}
     staying = {pod.name for pod in scope.roster.own} - going
     yield from pod_deletions(pods)
@@ -309,8 +306,7 @@ def teardown(
 
 def end_of_configs(scope: Scope) -> Iterator[Delete]:
     """Yield the deletion of the config maps, once no pod is left that may refer to them."""
-    # A pod that starts once more at the last moment, or still pulls its image, would hang on a
-    # ConfigMap that is gone.
+    # A pod that starts last, or still pulls its image, would hang without its ConfigMap.
     if not scope.roster.own:
         yield from dependents.removals(scope, scope.observed.configs)
 
@@ -325,8 +321,7 @@ def may_create(scope: Scope) -> bool:
     # Lost members start together with the peers that are replaced.
     restarts = bool(scope.replaced_peers) or bool(scope.rerun)
     restarts = restarts or scope.restart_at is not None or gangstatus.awaits_members(scope)
-    # New pods would read objects of another owner that have a name of the job, such as the hosts
-    # or keys of a deleted job.
+    # New pods would read another owner's object of that name, such as a deleted job's hosts.
     misled = not all(map(scope.owns, (*scope.observed.configs, *scope.observed.companions)))
     waits = restarts or bool(gangstatus.names_in_use(scope)) or misled
     return rested and possible and not waits

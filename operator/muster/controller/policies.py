@@ -28,10 +28,7 @@ def is_ours(job: Job, framework: Framework) -> bool:
 
 
 def in_a_row(before: JobStatus, now: float, *, fresh: bool) -> int:
-    """Return how often the whole gang was restarted since it last ran for long.
-
-    `fresh`: another restart begins, which is not in the status before.
-    """
+    """Return the restarts of the gang since it last ran for long; `fresh`: one more begins."""
     if not fresh:
         return before.restarts_in_a_row
     ran = before.condition(names.Condition.RUNNING)
@@ -69,8 +66,7 @@ def time_to_live(job: Job) -> int | None:
 def expiry(job: Job, framework: Framework, status: JobStatus) -> float | None:
     """Return when a job that finished so is to be deleted, or None; not while it is suspended.
 
-    The operator before may have kept it for months in spite of the TTL: from when it was taken
-    over it has that time once more.
+    A job that was taken over gets its TTL once more: the previous operator may have ignored it.
     """
     ttl, done = time_to_live(job), status.completion_time
     if ttl is None or done is None or job.run_policy.suspend or framework.life.limits_itself:

@@ -76,8 +76,7 @@ def reconcile(
     # What runs is not taken down for an edit that nobody understands.
     if job.problems and standing.admission_time(job.status) is None and not scope.roster.own:
         return list(_invalid(scope))
-    # Behind the end: what has finished stays so, whatever suspend says, and need not be resumed to
-    # be told.
+    # After the end: what has finished stays so, and is reported without a resume.
     if job.run_policy.suspend and not conditions.has_ended(scope):
         return list(_suspended(scope))
     return list(_running(scope))
@@ -109,13 +108,11 @@ def _taken_down(
 ) -> Iterator[Action]:
     """Yield the deletion of the pods for these reasons, and of the objects that end with them."""
     found = pods.doomed(scope, scope.roster.own, *reasons)
-    # A batch Job is suspended instead: it keeps its history and the logs of its pods that have
-    # ended, as mpi-operator's launcher.
+    # A batch Job is suspended instead: it keeps its history and logs, as mpi-operator's launcher.
     doomed = [it for it in found if it.pod.kind != names.BATCH_JOB]
     deletes = list(pods.teardown(scope, doomed, lonely_services=lonely_services))
     yield from (*deletes, *batches.suspensions(scope, found), *besides)
-    # Where the backend wants the pods to end first, the next pass, which the last pod's end
-    # triggers, finds none doomed and lets the group go.
+    # If the pods have to end first, the reconcile after the last pod's end deletes the group.
     if not (doomed and scope.backend.pods_first_on_delete):
         yield from podgroup.end(scope)
     yield from dependents.removals(scope, scope.observed.autoscalers)
@@ -139,8 +136,7 @@ def _invalid(scope: Scope) -> Iterator[Action]:
 
 
 def _suspended(scope: Scope) -> Iterator[Action]:
-    # Before its pods are deleted: a job that is resumed at once starts without what the status
-    # of its last run says.
+    # Before pods are deleted: a job resumed at once starts without the status of its last run.
     after = _told(conditions.suspended(scope), names.JobState.INVALID, _problems(scope))
     yield from _status_writes(scope, after, events.of_state(scope, after))
     yield from _taken_down(scope, (DeletionReason.SUSPENDED,), _kept(scope))
@@ -162,8 +158,7 @@ def _running(scope: Scope) -> Iterator[Action]:
     after = conditions.running(scope)
     exits = events.of_exits(scope, after.replicas, over=after.finished)
     if after.finished:
-        # Cleaning up waits for the pass that finds the end written: a crash in between must
-        # not bring back pods that were taken away.
+        # Clean up after the end is written: a crash in between must not recreate pods.
         yield from _status_writes(scope, after, exits)
         return
     problems = _problems(scope)
@@ -176,8 +171,7 @@ def _running(scope: Scope) -> Iterator[Action]:
         deletes = pods.teardown(scope, pods.surplus(scope), lonely_services=False)
         made = () if problems else tuple(events.with_writes(deletes))
     else:
-        # Made before they are handed on, as `begun` looks at them: the status then says at once
-        # what they start.
+        # Built before they are returned: `begun` reads them, so the status has what they start.
         made = tuple(_children(scope))
         after = conditions.begun(scope, after, made)
     # An operator that starts while surplus pods are deleted would take them for lost members.
@@ -189,9 +183,8 @@ def _running(scope: Scope) -> Iterator[Action]:
     yield from events.of_abnormal_pods(scope, after.gang)
     yield from gangrestart.events(scope)
     emits = (*events.of_restarts(scope), *exits, *events.of_state(scope, after))
-    # A status without the first verdict would be written again a moment later, for each of many
-    # new jobs.
-    # The choice of rules stands before anything runs by it: a client may change what it goes by.
+    # Without the first verdict it would be written twice, for each of many new jobs.
+    # The choice of rules is stored before anything runs by it: a client may change its basis.
     chosen = _latched(scope, scope.job.status) == scope.job.status
     # No verdict changes what an obstacle makes of the status.
     silent = chosen and not obstacle and _awaits_verdict(scope)
@@ -240,8 +233,7 @@ def _children(scope: Scope) -> Iterator[Action]:
     builders = templates.pod_builders(scope.job, scope.framework, scope.backend, scope.context)
     yield from dependents.writes(scope)
     if pods.may_create(scope):
-        # Config maps before the pods that mount them: the kubelet waits for one that is lacking
-        # with a back-off of its own.
+        # Before the pods that mount them: a kubelet without one backs off.
         yield from pods.config_writes(scope)
         yield from batches.resumptions(scope, builders)
     yield from batches.limit_changes(scope, builders)
@@ -260,10 +252,7 @@ def _children(scope: Scope) -> Iterator[Action]:
 
 
 def _undo(scope: Scope) -> Iterator[Action]:
-    """Yield the deletion of what was created of a gang that the server did not let be whole.
-
-    What has ended keeps no room: it stays, or goes once its restart stands in the status.
-    """
+    """Yield the deletion of what was created of a gang that the server did not let complete."""
     ended = scope.roster.having(PodFate.STAYS, PodFate.RESTARTS, PodFate.PERMANENT)
     staying = {member.pod.uid for member in ended if member.pod.terminal}
     going = (pod for pod in scope.roster.own if pod.uid not in staying)
@@ -288,11 +277,9 @@ def _awaits_verdict(scope: Scope) -> bool:
 
 def _status_writes(scope: Scope, after: JobStatus, emits: Iterable[Emit]) -> Iterator[Action]:
     before, after = scope.job.status, _latched(scope, after)
-    # The events have the plain messages: the log repeats them, and a failed program's own words
-    # do not belong there.
+    # Events have the plain messages: the log repeats them, and program output must not be there.
     written = multikueue.explained(scope.job, after)
-    # Equal apart from what changes in every pass: times are whole seconds, so that a pass without
-    # news writes nothing.
+    # Times are whole seconds, so that a reconcile without changes writes nothing.
     if written != before:
         yield SetStatus(status.write(written))
         yield from events.of_notices(scope)

@@ -85,10 +85,7 @@ def failed_at(pod: PodView) -> float:
 
 
 def all_due(job: Job, framework: Framework, pods: Mapping[str, PodView]) -> Mapping[str, float]:
-    """Return pod name -> when its successor may be created, of failed pods that wait for it.
-
-    `pods`: those that the job controls, by the name under which it wants them.
-    """
+    """Return name -> when the replacement may be created, of failed `pods` (by wanted name)."""
     return {
         name: due(pods[name])
         for name, replica in jobpods.failed(job, framework, pods)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a job creates: its pods, their services, the config maps they refer to.
 
-What is common to a role is built once, in its `PodBuilder`; documents share those parts and are
-never changed afterwards.
+The common parts of a role are built once, by its `PodBuilder`. Documents share them: never modify.
 """
 
 from __future__ import annotations
@@ -75,10 +74,7 @@ class PodBuilder:
         return {key: value for key, value in marks.items() if key not in labels}
 
     def pod(self, index: int, node: str = "", history: Mapping[str, str] | None = None) -> Json:
-        """Return the pod of that index, on the node unless that is empty.
-
-        `history`: the annotations on the pods of that index that it replaces.
-        """
+        """Return a pod; empty `node`: unbound; `history`: annotations on the pods it replaces."""
         spec = {**self.spec, "containers": self._containers(index)}
         if node and self.on_node:
             spec["nodeName"] = node
@@ -164,8 +160,7 @@ def pod_builder(
     }
     allocated = backend.embedded and whole.get("schedulerName") in backend.scheduler_names
     if allocated:
-        # The allocator treats nodeName in the template as one of the requirements of the pod. In
-        # the pod it would bypass all the others.
+        # The allocator treats nodeName in the template as a requirement. Set, it bypasses others.
         whole.pop("nodeName", None)
     return PodBuilder(
         job=job,
@@ -173,8 +168,7 @@ def pod_builder(
         framework=framework,
         identity=identity,
         annotations=annotations,
-        # Last come the labels by which the pod is found again: no template may make it somebody
-        # else's.
+        # The labels by which the pod is found come last: no template may change its owner.
         labels={**(meta.get("labels") or {}), **link.labels, **identity},
         spec=whole,
         containers=containers,
@@ -205,8 +199,7 @@ def _with_env(container: Json, entries: Sequence[Json], own: set[str]) -> Json:
 
 
 def _service_ports(framework: Framework, ports: Sequence[Json]) -> Iterator[Json]:
-    # The server takes no service that offers a number twice; a container may name it as often as
-    # it likes, and by the framework's own name once more.
+    # The server refuses repeated numbers, which containers may have, also under other names.
     named: dict[int, str] = {}
     for port in ports:
         number, name = port["containerPort"], port.get("name") or ""

@@ -25,8 +25,7 @@ LOST_AFTER: Final = 60.0
 EVICTION_SECONDS: Final = 5.0
 """Seconds after a change of a node's taints in which Kubernetes starts to evict its pods.
 
-The taint eviction controller deletes pods by name, without their uid. A replacement that is
-created before its request would be deleted.
+It deletes them by name, without their uid: a replacement created before would be deleted.
 """
 EVICTION_SECONDS_PER_POD: Final = 0.2
 """The controller sends four requests for each pod, 20 a second."""
@@ -52,10 +51,7 @@ _GONE: Final = _Absence(-math.inf, ("", ""), fenced=True, seen=-math.inf)
 
 
 class AwayNodes:
-    """The nodes that do not answer, and those that have gone from under their pods.
-
-    A node that was never seen is none of these: its pod may have been shown before it.
-    """
+    """Nodes that do not answer or were removed under their pods; not nodes never observed."""
 
     def __init__(
         self,
@@ -101,8 +97,7 @@ class AwayNodes:
         if after is None:
             self._drop()
             if before is not None and self._inhabited(before.name):
-                # What was known of it stays until the server has been asked: a list may have
-                # lacked it.
+                # Its state stays until the server has been asked: a list may have lacked it.
                 self.vanished(before.name)
             elif before is not None:
                 self._nodes.pop(before.name, None)
@@ -178,8 +173,7 @@ class AwayNodes:
         if self.outages.is_out(absence.zone):
             return math.inf
         ended = self.outages.ended_at(absence.zone)
-        # An earlier leader may have seen the end of an outage. The kubelets of the nodes that are
-        # left are about to return, and would end pods that run.
+        # An earlier leader may have seen an outage end: kubelets about to return would end pods.
         forced = job is not None and job.replaces_unreachable
         least = absence.seen + self._lost_after if forced else -math.inf
         if pod.deleting:
@@ -202,8 +196,7 @@ def _tolerated(job: Job, pod: PodView) -> float:
     """Return the seconds for which the pod tolerates that its node is unreachable."""
     if not job.replaces_unreachable:
         return pod.tolerates.unreachable
-    # The API server adds 300 seconds to a pod whose template does not tolerate the taint. The
-    # author of such a job wants its pods replaced before that.
+    # The API server adds a default of 300 seconds, which is longer than the job's author wants.
     template = next((each.template for each in job.replicas if each.role == pod.role), {})
     given = (template.get("spec") or {}).get("tolerations") or ()
     return tolerations.seconds(given, names.UNREACHABLE_TAINT) or 0.0

@@ -88,8 +88,7 @@ class Children:
         if before is not None and (
             after is None or after.uid != before.uid or after.owner != before.owner
         ):
-            # Also where the name stays: a pod may be made anew or change hands between two looks,
-            # and the old owner would keep what is not his.
+            # Also if the name stays: else a recreated or adopted pod would stay the old owner's.
             _put(self._pods_of, before.owner, before.name, None)
             self._pods.pop((before.namespace, before.name), None)
         if after is not None:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the store as the API server has it: an informer for each kind, the jobs, the groups.
-
-The store knows no client; this is what feeds it.
-"""
+"""Keeps the store as the API server has it: an informer for each kind, the jobs, the groups."""
 
 from __future__ import annotations
 
@@ -88,19 +85,13 @@ class Informers:
         return self._batches
 
     async def run(self, *, jobs: bool = False) -> None:
-        """Follow everything but batch Jobs, for ever.
-
-        `jobs`: these, too, where nobody else follows them.
-        """
+        """Follow everything but batch Jobs, for ever; jobs only if no other part follows them."""
         async with asyncio.TaskGroup() as tasks:
             for each in (*self._informers, *self._groups, *(self._jobs if jobs else ())):
                 tasks.create_task(each.run())
 
     async def synced(self) -> None:
-        """Return once every collection, and every job that exists, has been read.
-
-        Groups and their companions are not waited for while their API is not served.
-        """
+        """Return once all jobs and collections are read, except groups of an unserved API."""
         for informer in self._informers:
             if informer not in self._companions:
                 await informer.synced.wait()
@@ -247,15 +238,13 @@ class GroupInformers:
         """Follow the groups until their API vanishes."""
         self._use(api)
         followed = [*self._informers, *self._queues()]
-        # Before the first list is in: jobs are told no more that the API is missing, and `synced`
-        # waits for the list.
+        # Before the first list: jobs no longer report a missing API; `synced` waits for the list.
         self._turned()
         tasks = [asyncio.create_task(informer.run()) for informer in followed]
         try:
             while True:
                 await asyncio.sleep(DISCOVERY_PAUSE)
-                # Asked for only then: discovery of a healthy API every few seconds is a waste, and
-                # a broken connection alone is no reason to forget all groups.
+                # Discovery on a healthy API is a waste; a broken watch alone keeps the groups.
                 broken = any(informer.problem for informer in self._informers)
                 if broken and await self._find() != api:
                     return

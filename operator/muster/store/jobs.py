@@ -132,10 +132,7 @@ def _without_history(metadata: Json) -> Json:
 
 
 def _without_templates(framework: Framework, spec: Any) -> Any:
-    """Return the spec of a job that is over: its templates only name their containers.
-
-    No pod is made of them any more, and finished jobs may be many and stay for long.
-    """
+    """Return the spec of a finished job, of which many may stay, with only container names."""
     roles = edge.mapping(spec).get(framework.spec_field)
     if not isinstance(roles, dict):
         return spec
@@ -257,8 +254,7 @@ class Jobs:
         assert entry is not None
         key = entry.owner.key
         if before is not None and (after is None or after.owner.uid != before.owner.uid):
-            # Deleted and applied again between two looks: what was kept for the one before ends
-            # with it.
+            # Recreated between two observations: state of the previous job ends with it.
             self._end(key, before)
         idle = False
         if after is None:
@@ -272,8 +268,7 @@ class Jobs:
             self._note(key)
         self._count_bytes(before, after)
         self._enqueue(key)
-        # Most changes are what was written of who waits, which comes back from the server: a cycle
-        # for each would find numbers to write again.
+        # Most changes are Muster's writes about waits: cycles for them would write again.
         if not idle:
             self._trigger()
 
@@ -314,8 +309,7 @@ class Jobs:
             if self._sizes[space] <= most:
                 continue
             waiting = [self._waiting.get(space, [])] if space else self._waiting.values()
-            # Not sorted each time: a user can create 100,000 jobs of a few hundred bytes. What is
-            # dropped is taken from behind, where nothing is left to be read.
+            # No sort: a user can create 100,000 small jobs. The end is dropped, not read again.
             for age in heapq.merge(*map(reversed, waiting), reverse=True):
                 if self._sizes[space] <= most:
                     break
@@ -400,8 +394,7 @@ class Jobs:
 
     def keep_unstored(self, job: Job, fields: Json) -> None:
         """Remember the fields of the job's status that the API server does not store."""
-        # Without `state` a job looks like one that another operator left. Its TTL counts from its
-        # completion all the same.
+        # Without `state` a job seems another operator's. Its TTL counts from completion.
         fields = {key: value for key, value in fields.items() if key != "takenOverTime"}
         entry = self._jobs.get(job.key)
         if entry is None or entry.owner.uid != job.uid or entry.unstored == fields:
@@ -415,8 +408,7 @@ class Jobs:
 
     def refuse(self, job: Job, refusal: Refusal) -> None:
         """Remember that the server refused a child of this generation of a job that is there."""
-        # A request may be answered after the job has gone: what is remembered goes with a job, and
-        # would stay for ever without one.
+        # A response may arrive after the job is gone, and would then be stored for ever.
         if self._is_there(job.key, job.uid):
             of_autoscaler = refusal.kind == names.AUTOSCALER
             self._refusals[job.key, of_autoscaler] = (job.generation, refusal)
@@ -448,8 +440,7 @@ class Jobs:
         if owner is None or owner.group != names.GROUP:
             return None
         key = owner.key
-        # By the uid as well: a name in an owner reference is anybody's to write, and a job that is
-        # deleted and applied again must not get the pods of the one before.
+        # The uid too: anyone can write a name, and a recreated job must not get old pods.
         return key if self._is_there(key, owner.uid) else None
 
     def _is_there(self, key: str, uid: str) -> bool:

@@ -67,8 +67,7 @@ class Unwatched:
         try:
             document = await self._kube.get(path)
         except ApiError as error:
-            # Where the account may not read it, the API server refuses its creation as well: the
-            # pass that tries reports that.
+            # If the account may not read it, creations are refused as well, and reported then.
             if error.code != 404 and not error.unpermitted:
                 raise
             # That it is missing is not remembered: the pass that learns of it makes it.
@@ -100,8 +99,7 @@ class Unwatched:
 
         Raises ApiError and connection errors.
         """
-        # While one is in the way it makes no difference which others are: each pass asks for one,
-        # however many were met.
+        # One is enough to block a job, so each reconcile reads one, however many were met.
         for path, (_, view) in list(self._read.get(job.key, {}).items()):
             if view.kind in KINDS and view.owner == job.as_owner:
                 continue
@@ -129,17 +127,13 @@ class Unwatched:
 QUARANTINE: Final = 5.0
 """Seconds from when a watch shows a node no more until the server is asked for it.
 
-A kubelet that starts anew registers its node again within seconds, and its pods run on. Kubernetes
-waits 40 s before it takes such pods for gone; of a gang all others wait as long.
+Pods run on if a restarted kubelet registers again. After 40 s, Kubernetes treats them as gone.
 """
 POLL_SECONDS: Final = 1.0
 
 
 class GoneNodes:
-    """Asks whether nodes are gone that pods are on and that no watch shows.
-
-    A list may lack them that was cut short, or is of a server that began anew.
-    """
+    """Checks whether nodes are gone: a short list or a restarted server may lack them."""
 
     def __init__(self, kube: Kube, store: Store) -> None:
         self._kube, self._store = kube, store

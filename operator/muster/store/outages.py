@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Outages: areas in which so many nodes are unreachable that the network is the likely cause.
 
-An area is a zone, or the whole cluster. The pods on the nodes of such an area most likely still
-run, so they are not treated as lost.
+An area is a zone, or the cluster. Its pods most likely still run: they are not treated as lost.
 """
 
 from __future__ import annotations

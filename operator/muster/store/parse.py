@@ -122,8 +122,7 @@ def pod(document: Json, use: PodUse | None = None, now: float = math.inf) -> Pod
         priority_class=spec.get("priorityClassName") or "",
         priority=edge.integer(spec.get("priority")),
         grace=edge.integer(spec.get("terminationGracePeriodSeconds")),
-        # The controller that removes the scheduling gates may have added to it. Until the pod has
-        # a node, its own selector counts, not that of its template.
+        # The remover of the scheduling gates may have added to its template's selector.
         selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
         nominated=status.get("nominatedNodeName") or "",
         requests=None if use is None else use.requests,
@@ -242,10 +241,7 @@ def batch(document: Json) -> BatchView:
 
 
 def group(document: Json) -> GroupView:
-    """Return the view of a PodGroup or PodDisruptionBudget.
-
-    ValueError for a bad quantity, or too many entries.
-    """
+    """Return the view of the object. ValueError for a bad quantity, or too many entries."""
     # Of an API whose schema is somebody else's, or says nothing at all.
     metadata, spec = document["metadata"], document.get("spec") or {}
     status = edge.mapping(document.get("status"))
@@ -340,18 +336,14 @@ def _ended(status: Json, containers: Iterable[Json]) -> float:
     if status.get("phase") != "Failed":
         return 0.0
     states = ((each.get("state") or {}).get("terminated") or {} for each in containers)
-    # A pod that the kubelet rejected has no container that ended, only a time of its start. A pod
-    # that it evicted may lack the ends of its containers, but not the times of its conditions.
+    # A rejected pod has only a start time. An evicted one may lack only the ends of containers.
     times = [state.get("finishedAt") or "" for state in states]
     times += (each.get("lastTransitionTime") or "" for each in status.get("conditions") or ())
     return max(map(epoch, (*times, status.get("startTime") or "")))
 
 
 def _bad_ends(spec: Json, statuses: Iterable[Json]) -> Iterator[ContainerEnd]:
-    """Yield the ends of init containers that tell something.
-
-    One that stays beside the others is ended when they have: its end says nothing.
-    """
+    """Yield the failures of init containers, but not sidecars: these end with the others."""
     ends = [end for end in _ends(statuses) if end.exit_code != 0]
     first = (spec.get("initContainers") or ()) if ends else ()
     stay = {each["name"] for each in first if each.get("restartPolicy") == "Always"}
@@ -438,10 +430,7 @@ _END = ("phase", "reason", "message", "ends", "past_failures", "ended", "contain
 
 
 def matters(before: PodEntry | None, after: PodEntry | None) -> bool:
-    """Return whether a pod's change may let a gang start, or asks for a node.
-
-    A pod that comes to its node takes room, which lets nobody start.
-    """
+    """Return whether a pod's change may let a gang start, or asks for a node."""
     if after is None or (before is not None and before.use not in (None, after.use)):
         return True
     if after.view.node or after.view.terminal:

@@ -75,10 +75,7 @@ def _of_scheduler(backend: GangBackend) -> Iterator[Permission]:
 
 
 class Losses:
-    """What the account could do, and may not any more: asked for when the server refuses a thing.
-
-    Nobody asks as long as nothing is refused: in many namespaces that would be many questions.
-    """
+    """Permissions that the account lost. Reviewed only after a refusal: there are many."""
 
     def __init__(
         self, kube: Kube, needed: Sequence[Access], overlay: str, changed: Callable[[], None]
@@ -124,8 +121,7 @@ class Losses:
             try:
                 missing = await access.missing(self._kube, self._needed)
             except (ApiError, FencedError, *BROKEN) as error:
-                # Without an answer nothing is concluded: what was missing counts as missing until
-                # there is one.
+                # Without an answer what was missing stays missing.
                 log.warning("permissions could not be tried: %s", error)
                 self._doubt.set()
             else:
@@ -180,10 +176,7 @@ class Grants:
 
     @property
     def lacking(self) -> Mapping[str, str]:
-        """Operator name -> what is missing, in a sentence; those that may do all are not here.
-
-        Nor those whose objects have been read: jobs are not to take what they have for gone.
-        """
+        """Operator name -> what is missing, or that its batch Jobs are unread, and so not gone."""
         lacking = {name: why for name, why in self._missing.items() if name != DELAYED}
         if self._batches is not None and all(it.synced.is_set() for it in self._batches):
             return lacking
@@ -191,10 +184,7 @@ class Grants:
         return {**unread, **lacking}
 
     async def look(self) -> None:
-        """Request reviews of the missing permissions, and of those that a refusal puts in doubt.
-
-        A gang with a claim that cannot be served says so.
-        """
+        """Request reviews of the permissions that are missing or that a refusal puts in doubt."""
         asked = dict.fromkeys((*self._missing, *([DELAYED] if self._doubtful else ())))
         # Before it is asked: a refusal meanwhile asks once more.
         self._doubtful = False
@@ -223,8 +213,7 @@ class Grants:
             missing = await access.missing(self._kube, wanted) if wanted else ()
         except (ApiError, FencedError, *BROKEN) as error:
             log.warning("permissions of components/%s could not be tried: %s", component, error)
-            # Where reviews are refused nobody can know: what is not permitted is refused when it
-            # is tried. A server in trouble has answered nothing.
+            # Refused reviews: later requests show what is not permitted. Errors say nothing.
             refused = isinstance(error, ApiError) and not error.passing("POST")
             return "" if refused else f"no answer from the API server: {error!r}"
         return access.lacking(missing, f"components/{component}")

@@ -87,8 +87,7 @@ class ForeignPods:
     def _drop(self, member: Member) -> None:
         pod, ask = member
         known = self._members.get(ask.group, {}).get(pod.name)
-        # Its name may have a new pod by now, of which an end that is shown late takes nothing
-        # away.
+        # A newer pod may have its name by now, which a late end must not remove.
         if known is not None and known[0].uid == pod.uid:
             self.bump(ask.group)
             self._key_of.pop((pod.namespace, pod.name), None)
@@ -118,9 +117,8 @@ SOURCES: Final[Mapping[str, GangBackend]] = {
 class Groups:
     """The group objects of one gang backend, in whichever of its APIs the cluster serves.
 
-    `api` is that one, None unless it is known to be served; `kept` are the groups of it.
-    `changed(before, after)` is called at every change of a group, `turned()` when the API has
-    come or gone.
+    `api` is that API, None unless known to be served; `kept` are its groups. `changed(before,
+    after)` follows each change of a group, `turned()` one of the API.
     """
 
     def __init__(
@@ -225,8 +223,7 @@ class PodGroups:
         if group is None or before == after:
             return
         if group.kind == "PodGroup":
-            # One of that name may hold gangs of either dialect; where there is none, that costs
-            # nothing.
+            # Gangs of either dialect may have that name. Without one this costs nothing.
             for dialect in (podgroups.OWN, *_OBJECTS):
                 self._pods.bump(f"{dialect}/{group.namespace}/{group.name}")
             if group.api_version == names.VOLCANO_API:

@@ -187,10 +187,7 @@ class Store:
     # What was just written, or read outside of the watches.
 
     def put(self, document: Json | None, *, watched: bool = True) -> None:
-        """Store an object that the server returned from a write, or that no watch shows.
-
-        None: the object is removed, of which the watch tells.
-        """
+        """Store an object that a write returned (None: removed), or that no watch shows."""
         if document is not None:
             for collection in self._kept(document.get("kind", "")):
                 (collection.apply if watched else collection.take)(document)
@@ -229,8 +226,7 @@ class Store:
             unread=operator.attrgetter("unread"),
             carry=parse.carry,
         )
-        # How each kind is read, and how cautiously what cannot be; what a change of it changes;
-        # and in which namespaces it is followed, if not in all.
+        # Per kind: reader, cautious reader if invalid, what a change triggers, namespaces or all.
         table: dict[str, tuple[Any, ...]] = {
             "PriorityClass": (_priority, _least_priority, self._admits(self._priority_changed)),
             **dict.fromkeys(children, (parse.child, parse.unread_child, changed, spaces)),
@@ -284,8 +280,7 @@ class Store:
 
     def _parse_queue(self, document: Json) -> QueueInput:
         metadata = document["metadata"]
-        # Beside the value that is compared: what is written of shares and use must ask for no
-        # cycle, which would have more to write.
+        # Outside of the compared value: a cycle after each written share would write more of them.
         self.queue_status[metadata["name"]] = metadata["uid"], edge.mapping(document.get("status"))
         return queues.parse_queue(document)
 
@@ -304,9 +299,8 @@ class Store:
             if new is not None and new.terminal and not (old is not None and old.terminal):
                 self._callbacks.ended(self.jobs.key_of(self.children.job_of(new.owner)) or "")
         if self.backend.embedded:
-            # In this order: whether the pod was expected is known while its room is assumed, its
-            # own use counts from `pod_changed` on, and `arrived` gives the assumed room back only
-            # then.
+            # In this order: whether the pod was expected is known while its resources are assumed;
+            # its use counts from `pod_changed` on; only then `arrived` releases the assumed ones.
             friend = used is None and uses is not None and self.columns.lets_start(uses)
             self.columns.pod_changed(used, uses)
             self.foreign.changed(member, asking)

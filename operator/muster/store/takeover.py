@@ -49,8 +49,7 @@ class Takeover:
         """Find what belongs to a job of another operator's. Raises ApiError, connection errors."""
         if not job.status.inherited:
             return
-        # Of hundreds of jobs that are taken over one reads their namespace, and the others wait
-        # for it.
+        # Of hundreds of jobs taken over one reads their namespace, and the others wait for it.
         lock = self._under_way.setdefault(job.namespace, asyncio.Lock())
         async with lock:
             now = time.monotonic()
