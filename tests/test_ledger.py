@@ -25,12 +25,12 @@ LEDGER = {
     "frameworks": 2794,
     "gang": 1480,
     "kube": 3643,
-    "local": 3297,
+    "local": 3114,
     "muster": 1146,
     "runtime": 2262,
     "scheduler": 10052,
     "store": 3028,
-    "tests": 69174,
+    "tests": 69092,
     "tools": 3868,
 }
 

@@ -116,8 +116,8 @@ def test_a_cluster_that_was_not_brought_up_whole_is_told_apart(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("clusters: []", "cannot be used, it has no current-context: name the kubeconfig of"),
-        (UNREACHABLE, "the cluster https://127.0.0.1:1 cannot be reached"),
+        ("clusters: []", "Expected key current-context"),
+        (UNREACHABLE, "Cannot connect to host 127.0.0.1:1"),
     ],
 )
 def test_a_kubeconfig_that_cannot_be_used_is_said_and_left_as_it_is(
@@ -140,7 +140,7 @@ def test_a_kubeconfig_that_cannot_be_read_is_said(
 ) -> None:
     """A folder, say."""
     assert run("up", "--kubeconfig", str(tmp_path)) == 1
-    assert f"{tmp_path} cannot be read (Is a directory)" in capsys.readouterr().err
+    assert f"Is a directory: '{tmp_path}'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_count,
         help="the number of real nodes (default 1); simulated nodes only with --nodes",
     )
-    commands.add_down(action("down", "end a cluster and remove its files", commands.down))
+    commands.add_name(action("down", "end a cluster and remove its files", commands.down))
     load = action("load", "give the real nodes images, of which pods are made", _load)
     commands.add_name(load)
     load.add_argument(

@@ -77,9 +77,7 @@ def up(
         if running and all(running.pids().values()):
             if fresh:
                 raise ClusterError(f"there is a kept one: muster local down --name {files.name}")
-            known = {running.options.kubeconfig, running.kubeconfig}
-            known |= {Path(running.existing.file)} if running.existing else set()
-            asked = wanted.kubeconfig
+            known, asked = {running.options.kubeconfig, running.kubeconfig}, wanted.kubeconfig
             if asked and asked.resolve() not in {path.resolve() for path in known if path}:
                 raise ClusterError(
                     f"{files.name} is up already, as the cluster {running.server}, without "
@@ -99,19 +97,18 @@ def up(
             raise
 
 
-def down(name: str, say: Say = lambda _: None, *, forget: bool = False) -> bool:
+def down(name: str, say: Say = lambda _: None) -> bool:
     """End a cluster, whole or not, and remove its files; False if there was none.
 
-    Out of one that was there before is taken what `up` put there, unless it is gone for good
-    and only to be forgotten here. `say` gets what has to stay there, and why. ClusterError
-    if it cannot be reached; all stays as it is then.
+    Out of one that was there before is taken what `up` put there. `say` gets what has to stay
+    there, and why.
     """
     files = layout.Layout(options.parse_name(name))
     if not files.home.exists() and not files.lock.exists():
         return False
     with layout.held(files.lock):
         there = files.home.exists()
-        _sweep(files, say, forget=forget)
+        _sweep(files, say)
         files.lock.unlink()
     return there
 
@@ -156,35 +153,34 @@ def _stopwatch(say: Say) -> Say:
     return done
 
 
-def _decide(files: Layout, asked: Options, extra: Extra) -> tuple[Cluster, str]:
-    """Return the cluster to start, and the kubeconfig of an existing cluster or an empty text."""
+def _decide(files: Layout, asked: Options, extra: Extra) -> Cluster:
+    """Return the cluster to start."""
     from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
 
     file = asked.kubeconfig
-    if file and contents.is_kubeconfig(file):
+    if file and file.exists() and file.stat().st_size > 0:
         if extra != NO_EXTRA:
             raise ClusterError(
                 f"{file} exists: components can be added only to a new cluster; "
                 "name a file that does not exist"
             )
-        there, text = contents.look(file, asked)
-        wanted = dataclasses.replace(asked, mark=there.mark, kubeconfig=None)
-        made = Cluster(files.home, wanted, 0, {}, there)
-        commands = binaries.find(None, made.components)
-        return dataclasses.replace(made, commands=commands), text
+        mark = f"{asked.name}-{secrets.token_hex(3)}"
+        wanted = dataclasses.replace(asked, mark=mark, kubeconfig=None)
+        made = Cluster(files.home, wanted, 0, {}, contents.look(file))
+        return dataclasses.replace(made, commands=binaries.find(None, made.components))
     commands = binaries.find(asked.kubernetes_version)
     wanted = dataclasses.replace(asked, kubeconfig=file and file.absolute())
     if wanted.native_gangs:  # each version has flags of its own for them
         version = binaries.version_of(Path(commands[handle.API_SERVER][0]).parent)
         wanted = dataclasses.replace(wanted, kubernetes_version=version)
-    return Cluster(files.home, wanted, free_port(), commands, extra=extra), ""
+    return Cluster(files.home, wanted, free_port(), commands, extra=extra)
 
 
 def _bring_up(files: Layout, asked: Options, extra: Extra, say: Say) -> Cluster:
     from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
 
-    made, text = _decide(files, asked, extra)
-    wanted, there = made.options, made.existing
+    made = _decide(files, asked, extra)
+    wanted = made.options
     done = _stopwatch(say)
     files.make()
     handle.record(made)
@@ -198,12 +194,8 @@ def _bring_up(files: Layout, asked: Options, extra: Extra, say: Say) -> Cluster:
         (files.bin / name).symlink_to(command[0])
     if wanted.data:
         shutil.copytree(wanted.data, files.data)
-    if there:
-        say(f"{asked.kubeconfig} is there: its cluster {there.server} is used")
-        for path in (files.kubeconfig, files.kubeconfig_of(handle.KWOK)):
-            kubeconfig.write(path, text)
-        for component in made.components:
-            made.launch(component)
+    if made.existing:
+        say(f"{asked.kubeconfig} is there: its cluster {made.server} is used")
     else:
         made = _start_api(made)
         done("API server")
@@ -256,23 +248,12 @@ def _guard(name: str, pid: str, birth: str) -> None:
     parent = processes.Identity(int(pid), int(birth))
     while processes.wait_gone([parent], seconds=3600):
         pass
-    try:
-        down(name)
-    except ClusterError as error:
-        # Nobody is left to try again: what runs on this machine ends all the same.
-        print(error, file=sys.stderr)
-        down(name, forget=True)
+    down(name)
 
 
-def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
+def _sweep(files: Layout, say: Say) -> None:
     """End what runs and remove what is there, for the holder of the cluster's lock."""
     made = handle.recorded(files)
-    there = made.existing if made else None
-    if there:
-        from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
-
-    # Before anything ends: if that cluster cannot be reached, all stays for the next try.
-    reached = contents.reach(there, files, say) if there and not forget else None
     records = (path.stem for path in (files.home / "run").glob("*.pid"))
     found = {name: one for name in records if (one := processes.read(files.pid(name)))}
     guard = found.pop(_GUARD, None)
@@ -283,8 +264,10 @@ def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
         done = subprocess.run(made.extra.sweep, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ClusterError(f"{shlex.join(made.extra.sweep)}:\n{done.stderr.strip()}")
-    if there and reached:
-        contents.clear(there, reached, say)
+    if made and made.existing:
+        from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
+
+        contents.clear(made.existing, made.options.mark, say)
     copy = made.options.kubeconfig if made else None
     with contextlib.suppress(FileNotFoundError):
         if copy and copy.read_bytes() == files.kubeconfig.read_bytes():

@@ -48,7 +48,7 @@ def add_to(subparsers: Subparsers) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, text, run, add in (
         ("up", "bring up a cluster", _up, add_up),
-        ("down", "end a cluster and remove its files", down, add_down),
+        ("down", "end a cluster and remove its files", down, add_name),
         ("status", "what runs", _status, add_name),
         ("env", 'print exports for the shell: eval "$(muster local env)"', _env, add_name),
         ("logs", "print the output of a component", _logs, _add_logs),
@@ -123,16 +123,6 @@ def add_up(parser: argparse.ArgumentParser) -> None:
     _add_version(parser)
 
 
-def add_down(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of down."""
-    add_name(parser)
-    parser.add_argument(
-        "--forget",
-        action="store_true",
-        help="of a cluster that was there before and is gone for good: only its files here",
-    )
-
-
 def add_name(parser: argparse.ArgumentParser) -> None:
     """Add the flag that names a cluster."""
     parser.add_argument(
@@ -204,7 +194,7 @@ def _meant(args: argparse.Namespace) -> str:
 def down(args: argparse.Namespace) -> int:
     """End a cluster and remove its files."""
     name = _meant(args)
-    there = cluster.down(name, say, forget=args.forget)
+    there = cluster.down(name, say)
     say(f"{name} is down" if there else f"there is no cluster {name}")
     return 0
 
@@ -227,8 +217,6 @@ def _status(args: argparse.Namespace) -> int:
         ready = f"unknown: {error}"
     print(f"{'nodes':24}  {ready}")
     print(f"{'server':24}  {found.server}")
-    if found.existing:
-        print(f"{'was there before, as in':24}  {found.existing.file}")
     print(f"{'kubeconfig':24}  {found.kubeconfig}")
     return 0 if all(pids.values()) else 1
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import secrets
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -21,12 +20,11 @@ import muster
 from muster.api import edge, manifest
 from muster.api.model import Json
 from muster.kube import client
-from muster.kube.access import Access, missing
 from muster.kube.auth import ConfigurationError, connect
 from muster.kube.client import BROKEN, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.informer import listed
-from muster.local import kubeconfig, nodes
+from muster.local import nodes
 from muster.local.handle import (
     API_SERVER,
     KWOK,
@@ -38,8 +36,6 @@ from muster.local.handle import (
     Existing,
     ask,
 )
-from muster.local.layout import Layout
-from muster.local.options import Options
 
 Say = Callable[[str], None]
 T = TypeVar("T")
@@ -186,123 +182,50 @@ async def _wait(
 
 
 _ITSELF = "/api/v1/namespaces/kube-system"
-_ALWAYS = {
-    "customresourcedefinitions.apiextensions.k8s.io": ("get", "list", "create", "delete"),
-    "podgroups.scheduling.incubator.k8s.io": ("list",),
-}
-_WITH_NODES = {
-    "namespaces": ("get", "list", "create", "delete"),
-    "nodes": ("list", "create", "delete"),
-    "nodes/status": ("patch",),
-    "pods": ("list", "delete"),
-    "pods/status": ("patch",),
-    "configmaps": ("patch",),
-    "leases.coordination.k8s.io": ("create", "update"),
-}
 _OTHERWISE = (
     "name the kubeconfig of a cluster that runs, or a file that is not there: then a cluster of "
     "its own is brought up and its kubeconfig written there"
 )
-_ROUNDS = 5
 
 
-def is_kubeconfig(file: Path | None) -> bool:
-    """Whether a file is somebody's kubeconfig, to be used and never to be written."""
-    try:
-        return file is not None and file.stat().st_size > 0
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise ClusterError(f"{file} cannot be read ({error.strerror}): {_OTHERWISE}") from error
+def look(file: Path) -> Existing:
+    """Find the cluster of a kubeconfig. Raises ClusterError if it cannot be used."""
+    path = str(file.resolve())
 
-
-def look(file: Path, wanted: Options) -> tuple[Existing, str]:
-    """Find the cluster of a kubeconfig, and make sure that all may be done there.
-
-    Also gives the kubeconfig for that cluster alone. ClusterError if it cannot be used.
-    """
-    rights = _ALWAYS | (_WITH_NODES if wanted.nodes else {})
-    asked = [Access(resource, "", verb) for resource, verbs in rights.items() for verb in verbs]
-
-    async def identify(kube: Kube) -> tuple[str, str, list[str]]:
-        try:
-            uid = await _identity(kube)
-            lacking = [f"{one.verb} {one.resource}" for one in await missing(kube, asked)]
-        except (client.ApiError, *BROKEN) as error:
-            refused = isinstance(error, client.ApiError) and error.code in {401, 403}
-            text = "refuses its user" if refused else "cannot be reached"
-            reason = str(error) or type(error).__name__
-            raise ClusterError(
-                f"{file}: the cluster {kube.host} {text} ({reason}); {_OTHERWISE}"
-            ) from error
-        return kube.host, uid, lacking
+    async def identify(kube: Kube) -> Existing:
+        return Existing(path, kube.host, await _identity(kube))
 
     try:
-        text = kubeconfig.only_current(file)
-        server, uid, lacking = ask(file, identify)
-    except OSError as error:
-        raise ClusterError(f"{file} cannot be read ({error.strerror}): {_OTHERWISE}") from error
-    except CredentialsError as error:
-        raise ClusterError(f"{file} is there but cannot be used, {error}: {_OTHERWISE}") from error
-    if lacking:
+        return ask(file, identify)
+    except (ApiError, CredentialsError) as error:
         raise ClusterError(
-            f"{file}: its user may not {', '.join(lacking)} in the cluster {server}: "
-            "name the kubeconfig of an administrator"
-        )
-    mark = f"{wanted.name}-{secrets.token_hex(3)}"
-    return Existing(str(file.resolve()), server, uid, mark, wanted.nodes or 0), text
-
-
-def reach(there: Existing, files: Layout, say: Say) -> Path | None:
-    """Find a kubeconfig that leads there; None if another cluster is there by now, which is said.
-
-    ClusterError if it cannot be reached.
-    """
-    errors: list[Exception] = []
-    for path in (files.kubeconfig, Path(there.file)):
-        try:
-            uid = ask(path, _identity)
-        except (ApiError, CredentialsError) as error:
-            errors.append(error)  # a token in the copy may be too old, the user's file be gone
-            continue
-        if uid == there.uid:
-            return path
-        if path == files.kubeconfig:
-            say(f"at {there.server} is another cluster now: nothing there was put there from here")
-            return None
-    raise ClusterError(
-        f"the cluster of {there.file} cannot be reached ({errors[0]}), so what was put there "
-        f"stays. Try again later, or, if it is gone for good: "
-        f"`muster local down --name {files.name} --forget`"
-    )
+            f"{file}: its cluster cannot be used ({error}); {_OTHERWISE}"
+        ) from error
 
 
 async def _identity(kube: Kube) -> str:
     return str((await kube.get(_ITSELF))["metadata"]["uid"])
 
 
-def clear(there: Existing, reached: Path, say: Say) -> None:
-    """Remove simulated nodes with their pods, the namespace and unused CRDs.
-
-    What has to stay is said. ClusterError if the cluster refuses.
-    """
+def clear(there: Existing, mark: str, say: Say) -> None:
+    """Remove the simulated nodes, the namespace and unused CRDs; report what stays."""
     try:
-        ask(reached, functools.partial(_clear, there, say))
-    except ApiError as error:
-        raise ClusterError(
-            f"not all could be taken out of the cluster of {there.file}, `down` again goes on: "
-            f"{error}"
-        ) from error
+        ask(Path(there.file), functools.partial(_clear, there, mark, say))
+    except (ApiError, CredentialsError) as error:
+        say(
+            f"what was put into the cluster {there.server} stays, {error}: it has the label "
+            f"{nodes.MARK}={mark}"
+        )
 
 
-async def _clear(there: Existing, say: Say, kube: Kube) -> None:
-    mine = {"labelSelector": f"{nodes.MARK}={there.mark}"}
-    if there.nodes:
-        for node in await listed(kube, "/api/v1/nodes", mine):
-            await _remove(kube, "/api/v1/nodes", node)
-        await _clear_pods(kube, nodes.name(0, there.mark).removesuffix("1"))
-        for space in await listed(kube, "/api/v1/namespaces", mine):
-            await _remove(kube, "/api/v1/namespaces", space, grace=None)
+async def _clear(there: Existing, mark: str, say: Say, kube: Kube) -> None:
+    if await _identity(kube) != there.uid:
+        raise ApiError(f"{there.file} leads to another cluster")
+    mine = {"labelSelector": f"{nodes.MARK}={mark}"}
+    for path in ("/api/v1/nodes", "/api/v1/namespaces"):
+        for document in await listed(kube, path, mine):
+            meta = document["metadata"]
+            await kube.delete(f"{path}/{meta['name']}", meta["uid"], _SUPPORT)
     for crd in await listed(kube, CRDS, mine):
         spec, meta = crd["spec"], crd["metadata"]
         # Statuses do not count.
@@ -320,23 +243,3 @@ async def _clear(there: Existing, say: Say, kube: Kube) -> None:
         else:
             version = meta["resourceVersion"]
             await kube.delete(f"{CRDS}/{meta['name']}", meta["uid"], _SUPPORT, version=version)
-
-
-async def _clear_pods(kube: Kube, prefix: str) -> None:
-    """Remove the pods of nodes that are gone: no kubelet ends them.
-
-    A scheduler may have bound some more in the meantime.
-    """
-    for _ in range(_ROUNDS):
-        found = await listed(kube, "/api/v1/pods", {})
-        pods = [pod for pod in found if pod["spec"].get("nodeName", "").startswith(prefix)]
-        for pod in pods:
-            space = pod["metadata"]["namespace"]
-            await _remove(kube, f"/api/v1/namespaces/{space}/pods", pod)
-        if not pods:
-            break
-
-
-async def _remove(kube: Kube, path: str, document: Json, grace: int | None = 0) -> None:
-    meta = document["metadata"]
-    await kube.delete(f"{path}/{meta['name']}", meta["uid"], _SUPPORT, grace=grace)

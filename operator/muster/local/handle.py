@@ -138,17 +138,14 @@ NO_EXTRA = Extra()
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """A cluster that was there before. `file`: where it was found.
+    """A cluster that was there before. `file`: its kubeconfig, as an absolute path.
 
-    `uid` is the cluster's own: at the same address there may be another one later. `mark` is on
-    all that `up` puts there, `nodes` is how many simulated nodes these are.
+    `uid` is the cluster's own: `file` may lead to another one later.
     """
 
     file: str
     server: str
     uid: str
-    mark: str
-    nodes: int
 
 
 _TAIL = 8  # lines
@@ -201,7 +198,7 @@ class Cluster:
     @property
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig."""
-        return self.files.kubeconfig
+        return Path(self.existing.file) if self.existing else self.files.kubeconfig
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -218,7 +215,7 @@ class Cluster:
     def first(self) -> tuple[str, ...]:
         """Names of the components that start before the CRDs are there; the API server is last."""
         names = self.components
-        return names if self.existing else names[: names.index(API_SERVER) + 1]
+        return () if self.existing else names[: names.index(API_SERVER) + 1]
 
     def env(self) -> dict[str, str]:
         """Variables that let kubectl find this cluster, and a shell find kubectl."""
@@ -279,7 +276,7 @@ class Cluster:
         files, options, extra = self.files, self.options, self.extra
         if component in extra.components:
             return [*extra.components[component]]
-        own = files.kubeconfig_of(component)
+        own = self.kubeconfig if self.existing else files.kubeconfig_of(component)
         known = {"files": files, "port": self.port, "extra": extra, "own": own}
         flags = [flag.format(**known) for flag in _FLAGS[component].split()]
         if component == API_SERVER and extra.address == LOOPBACK:

@@ -108,8 +108,9 @@ def _install(where: Cluster, manifests: Path) -> str:
 
 
 def _config(where: Cluster, token: str) -> str:
-    """Swap the administrator's certificate for the account's token; JSON is YAML too."""
+    """Swap the administrator's credentials for the account's token; JSON is YAML too."""
     config = manifest.document(where.kubeconfig.read_bytes())
-    config["users"][0]["user"] = {"token": token}
-    config["contexts"][0]["context"]["namespace"] = _NAMESPACE
+    config["users"] = [{"name": "muster", "user": {"token": token}}]
+    for context in config["contexts"]:
+        context["context"] |= {"user": "muster", "namespace": _NAMESPACE}
     return json.dumps(config, indent=1)
