@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3643,
     "local": 3114,
     "muster": 1146,
-    "runtime": 2262,
+    "runtime": 2227,
     "scheduler": 10052,
     "store": 3028,
-    "tests": 69092,
+    "tests": 69055,
     "tools": 3868,
 }
 

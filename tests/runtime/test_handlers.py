@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import gc
 import getpass
-import json
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -269,39 +268,3 @@ async def test_no_clear_answer_changes_nothing(monkeypatch: pytest.MonkeyPatch) 
         await handlers._look_for_kinds(door, ROWS, known, anew)
     assert anew.is_set()
     assert next(asked, None) is None
-
-
-def test_jobs_share_their_words() -> None:
-    """They are the most of a job, and nearly the same in all jobs."""
-    taken = []
-    life = handlers._Life(kube(), (), (), lambda _, event: taken.append(event), threading.Event())
-    texts = [json.dumps({"spec": {"replicas": number}}) for number in range(2)]
-    for text in [*texts, r'{"spec": {"half": "\ud800"}}']:
-        asyncio.run(life._on_event("TFJob", {"type": "ADDED", "object": json.loads(text)}))
-    first, second, odd = (event["object"]["spec"] for event in taken)
-    assert (first, second, odd) == ({"replicas": 0}, {"replicas": 1}, {"half": "\ud800"})
-    assert next(iter(first)) is next(iter(second))
-
-
-async def test_kopf_keeps_nothing_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A document of a megabyte is ten of objects, and no handler reads what Kopf made of it."""
-
-    def kept() -> bool:
-        every = gc.get_objects()
-        found = (it for it in every if type(it) is dict and it is not JOB["spec"])
-        made = any(type(it).__name__ == "Body" for it in every)
-        return made or any(it == JOB["spec"] for it in found)
-
-    # What stories before have left.
-    gc.collect()
-    gc.disable()
-    try:
-        async with followed(Server(told=True), monkeypatch) as shown:
-            await shown.wait()
-            # Kopf goes on a little after its handler, and tells nobody when it is done.
-            tries = iter(range(200))
-            while kept():
-                assert next(tries, None) is not None
-                await asyncio.sleep(0.05)
-    finally:
-        gc.enable()

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import aiohttp
 import kopf
-from pydantic_core import from_json, to_json
 
 from muster.api import names
 from muster.api.backoff import Backoff
@@ -41,8 +40,6 @@ DISCOVERY_SECONDS: Final = 5.0
 """How often the server is asked which kinds it serves: a CRD may come or go at any time."""
 ANSWER_SECONDS: Final = 60.0
 """How long an answer may take. Kopf restarts when a clear answer follows a missing first one."""
-ENDING: Final = 20
-"""How often Kopf's tasks are told to end, a tenth of a second apart."""
 
 _IDENTITY: Final[Any] = "muster"
 """Peering is off; without a name Kopf looks for that of its user, whom an image need not know."""
@@ -169,7 +166,7 @@ class _Life:
     async def _live(self) -> None:
         # Each watch has a connection of its own, and there may be hundreds.
         async with self.kube.new_session(0) as session:
-            parts = await kopf.spawn_tasks(
+            await kopf.operator(
                 registry=self._registry(session),
                 settings=_settings(),
                 identity=_IDENTITY,
@@ -178,10 +175,6 @@ class _Life:
                 namespaces=list(self.namespaces),
                 stop_flag=self.stop,
             )
-            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-            await _cancel_all()
-            for task in done:
-                task.result()
 
     def _registry(self, session: aiohttp.ClientSession) -> kopf.OperatorRegistry:
         """Return one raw-event handler per kind and our own way to the server."""
@@ -206,37 +199,8 @@ class _Life:
             )(functools.partial(self._on_event, framework.kind))
         return made
 
-    async def _on_event(self, kind: str, event: Json, **given: Any) -> None:
-        seen: Json = event["object"]
-        self.hand_over(kind, {"type": event["type"], "object": _copy(seen)})
-        # Kopf's views of an object refer to each other in a ring, and each of its watches to what
-        # came last: a document would be kept until garbage is looked for, or another one comes.
-        seen.clear()
-        for whole in given.keys() & {"body", "patch"}:
-            for view in (given[whole].metadata, given[whole].spec, given[whole].status):
-                vars(view).clear()
-
-
-def _copy(document: Json) -> Json:
-    """Return a copy in which words that other documents have as well are the very same."""
-    # Kopf's own reader makes half as much again of each job, as every key is a text of its own.
-    try:
-        copied: Json = from_json(to_json(document))
-    except ValueError:  # half a character, say
-        return document.copy()
-    return copied
-
-
-async def _cancel_all() -> None:
-    # Kopf's own way to end waits for them in several places, one behind the other, and each of
-    # these takes a cancellation for itself.
-    for _ in range(ENDING):
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        if not others:
-            return
-        for task in others:
-            task.cancel()
-        await asyncio.wait(others, timeout=0.1)
+    async def _on_event(self, kind: str, event: Json, **_: Any) -> None:
+        self.hand_over(kind, event)
 
 
 def _settings() -> kopf.OperatorSettings:
@@ -252,6 +216,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.watching.server_timeout = WATCHED
     settings.watching.client_timeout = SILENT
     settings.queueing.idle_timeout = 1.0
+    settings.queueing.exit_timeout = 0.0
     settings.networking.error_backoffs = BACKOFF
     return settings
 
