@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3643,
     "local": 3114,
     "muster": 1146,
-    "runtime": 2227,
+    "runtime": 2199,
     "scheduler": 10052,
     "store": 3028,
-    "tests": 69055,
+    "tests": 69007,
     "tools": 3868,
 }
 

@@ -6,14 +6,12 @@ import logging
 import time
 import weakref
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 
 from muster import gang
-from muster.api import edge, names
-from muster.api.reasons import DeletionReason, GangPhase
-from muster.api.status import Verdict
+from muster.api import names
+from muster.api.reasons import DeletionReason
 from muster.cluster.dryrun import Answer
 from muster.controller import reconcile
 from muster.controller.model import (
@@ -26,13 +24,12 @@ from muster.controller.model import (
     RequeueAfter,
     SetStatus,
 )
-from muster.controller.reconcile import FIRST_VERDICT
 from muster.frameworks import FRAMEWORKS
 from muster.kube import clock
 from muster.kube.client import ApiError, Exactly, UnwantedError
 from muster.kube.flowcontrol import LINGER, FlowControl, PriorityLevel
 from muster.runtime.metrics import Metrics
-from muster.runtime.reconciler import LATER, UNDER_WAY, Reconciler
+from muster.runtime.reconciler import UNDER_WAY, Reconciler
 from muster.store import observe
 from muster.store.jobs import DEFAULT_LIMITS, DocumentLimits
 from muster.store.store import Store
@@ -623,51 +620,6 @@ def test_no_event_is_lost_as_a_later_write_fails(story):
     assert ("SuccessfulCreatePod", "Created pod: one") in story.said.all
     assert "X" not in dict(story.said.all)
     assert after < 1
-
-
-async def test_nothing_is_written_of_a_new_job_while_the_pods_of_others_are_created(monkeypatch):
-    """It would wait behind them, and the pods of the job behind it; a verdict is written."""
-    story = Story(monkeypatch, gang.BACKENDS["embedded"])
-    story.server.flow_control = gate = FlowControl(4)
-    gives = {"placements": {}, "verdict": None}
-    story.reconciler._allocator = SimpleNamespace(
-        placements=lambda _job: gives["placements"], verdict=lambda _job: gives["verdict"]
-    )
-    status = SetStatus({"state": "Waiting"})
-    now = edge.format_time(time.time())
-    story.show(2, creationTimestamp=now)
-
-    async def go():
-        story.actions, story.server.writes = [status], []
-        return await story.reconciler.reconcile(KEY), story.server.writes
-
-    def created(ago):
-        return edge.format_time(time.time() - ago)
-
-    begun = {"conditions": [{"type": "Created", "status": "True"}]}
-    async with gate.enter(PriorityLevel.PLACEMENT, "team"):
-        after, writes = await go()
-        assert (LATER < after <= FIRST_VERDICT, writes) == (True, [])
-        gives["placements"] = {"mnist-worker-0": "n1"}
-        assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
-        gives["placements"] = {}
-        gives["verdict"] = Verdict("muster", GangPhase.WAITING, "mnist", 1)
-        assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
-        gives["verdict"] = None
-        story.show(3, begun, creationTimestamp=now)
-        assert await go() == (LATER, [])
-        # The server's clock may be ahead, by whatever it is.
-        for ago in (FIRST_VERDICT + 1, -FIRST_VERDICT - 1, -1e6):
-            story.show(4, begun, creationTimestamp=created(ago))
-            assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
-    async with gate.enter(PriorityLevel.PLACEMENT, "other"):
-        await asyncio.sleep(2 * LINGER)
-        story.show(5, creationTimestamp=now)
-        after, writes = await go()
-        assert (0 < after <= FIRST_VERDICT, writes) == (True, [])
-        for ago in (FIRST_VERDICT + 1, -FIRST_VERDICT - 1, -1e6):
-            story.show(6, creationTimestamp=created(ago))
-            assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
 
 
 def test_a_status_goes_with_the_version_that_it_was_derived_from(story):

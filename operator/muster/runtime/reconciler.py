@@ -30,7 +30,6 @@ from muster.api.backoff import (
 from muster.api.edge import mapping
 from muster.api.model import Job, Json, ObjectView
 from muster.api.reasons import DeletionReason
-from muster.cluster import gangs
 from muster.cluster.dryrun import NO_DRY_RUN, is_rejected
 from muster.controller import events, gangstatus, reconcile
 from muster.controller.model import (
@@ -67,8 +66,6 @@ _BY_POLICY: Final = frozenset({403, 422})
 SOON = Backoff(0.05, 5.0)
 """Seconds from a pass that ended before its end to the next: what was in its way may be gone, or
 seen, by then. Where it is neither, passes must not follow each other in a hurry for ever."""
-LATER = 1.0
-"""Seconds after which a job's turn comes again that waits for the pods of others."""
 LONGEST = 500
 """Characters of an error that are told."""
 UNDER_WAY: Final = 256
@@ -230,8 +227,6 @@ class Reconciler:
             return None
         self._uids[key] = job.uid
         framework = frameworks.of(job)
-        if (pause := self._left_alone(job, framework)) is not None:
-            return pause
         turn = await self._decide(job, framework, seen)
         # Hundreds of passes may wait for their writes: what they have looked at is let go of.
         del seen
@@ -272,29 +267,6 @@ class Reconciler:
             self._retries.pop((key, of_autoscaler), None)
         self._cut_short.pop(key, None)
         self._unwatched.forget(key)
-
-    def _left_alone(self, job: Job, framework: Framework) -> float | None:
-        """Return for how many seconds a new job waits for the allocator's look; None: it does not.
-
-        A pass that waits to write prose is none that creates pods: given its nodes meanwhile, the
-        job would start seconds after its neighbours. And where nothing is made before the pods,
-        such a pass has nothing to do.
-        """
-        left = reconcile.first_verdict_within(job, clock.now())
-        if self._allocator is None or left <= 0 or not gangs.wants_pods(job):
-            return None
-        if self._allocator.placements(job) or self._allocator.verdict(job) is not None:
-            return None
-        if self._store.children.pods(job, job.pod_names(job.replicas)):
-            return None
-        # The rejection of a dry run is reported at once.
-        if self._store.jobs.refusal(job, clock.now()) is not None:
-            return None
-        if not (framework.pods.companions or framework.life.latch or job.status.conditions):
-            return left
-        # The objects that are created before its pods would wait behind the pods of other jobs.
-        now = asyncio.get_running_loop().time()
-        return LATER if self._kube.flow_control.is_placing(job.namespace, now) else None
 
     async def _carry_out(self, turn: _Turn) -> float | None:
         """Do the actions in order; neighbours of one sort go out together.
