@@ -487,11 +487,7 @@ class Dashboard:
 def _viewers(kube: Kube) -> Bearers[Viewer]:
     """Return the users that may get the page, as viewers of their namespaces."""
     few = asyncio.Semaphore(ASKED_AT_ONCE)
-
-    def admit(user: Json, before: Viewer | HTTPStatus | None) -> Viewer:
-        return before.anew(user) if isinstance(before, Viewer) else Viewer(kube, user, few)
-
-    return Bearers(kube, PATH, admit)
+    return Bearers(kube, PATH, lambda user: Viewer(kube, user, few))
 
 
 def _packed(body: bytes) -> web.Response:

@@ -8,7 +8,7 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 
@@ -28,8 +28,6 @@ AT_ONCE: Final = 2
 """Bearers that are asked about at once; strangers may send as many tokens as they like."""
 ASKED_AT_ONCE: Final = 8
 """Namespaces that are asked about at once, for whomever."""
-ASKED_ANEW: Final = 60
-"""Namespaces of those that somebody may not look into that are asked about anew in a minute."""
 LONGEST: Final = 16_384
 """Characters of a token."""
 
@@ -37,21 +35,13 @@ LONGEST: Final = 16_384
 class Bearers(Generic[T]):
     """Users that may get a path, by their tokens; what `admit` makes of each is stored a while."""
 
-    def __init__(
-        self, kube: Kube, path: str, admit: Callable[[Json, T | HTTPStatus | None], T]
-    ) -> None:
-        """Begin.
-
-        `admit` gets each user, as a SubjectAccessReview names one, with what was found for the
-        same token before.
-        """
+    def __init__(self, kube: Kube, path: str, admit: Callable[[Json], T]) -> None:
+        """Begin. `admit` gets each user, as a SubjectAccessReview names one."""
         self._kube, self._path, self._admit = kube, path, admit
         self._known: OrderedDict[bytes, tuple[float, T | HTTPStatus]] = OrderedDict()
         self._refused: OrderedDict[bytes, tuple[float, T | HTTPStatus]] = OrderedDict()
         """Apart, so that strangers have nobody forgotten who may look."""
         self._asking = asyncio.Semaphore(AT_ONCE)
-        self._renewing = asyncio.Semaphore(AT_ONCE)
-        """Of those who could look: whoever strangers are, they are not among them."""
 
     async def find(self, authorization: str) -> T | HTTPStatus:
         """Return what `admit` makes of the user, or why the user may not get the path.
@@ -66,11 +56,11 @@ class Bearers(Generic[T]):
         # Who is known waits behind no strangers.
         if (known := self._remembered(digest)) is not None:
             return known
-        async with self._renewing if digest in self._known else self._asking:
+        async with self._asking:
             if (known := self._remembered(digest)) is not None:
                 return known
             try:
-                found = await self._asked(token, self._known.get(digest, (0.0, None))[1])
+                found = await self._asked(token)
             except NOT_WRITTEN as error:
                 log.warning("nobody knows who may read %s: %s", self._path, error)
                 return HTTPStatus.SERVICE_UNAVAILABLE
@@ -86,7 +76,7 @@ class Bearers(Generic[T]):
         found = self._known.get(digest) or self._refused.get(digest)
         return found[1] if found is not None and time.monotonic() < found[0] else None
 
-    async def _asked(self, token: str, before: T | HTTPStatus | None) -> T | HTTPStatus:
+    async def _asked(self, token: str) -> T | HTTPStatus:
         review: Json = {"apiVersion": TOKENS.api_version, "kind": "TokenReview"}
         review["spec"] = {"token": token}
         answer = await self._kube.create(TOKENS.path(), review, PriorityLevel.LEADERSHIP)
@@ -99,7 +89,7 @@ class Bearers(Generic[T]):
         asked = {"nonResourceAttributes": {"path": self._path, "verb": "get"}}
         if not await allowed(self._kube, asked, named, PriorityLevel.LEADERSHIP):
             return HTTPStatus.FORBIDDEN
-        return self._admit(named, before)
+        return self._admit(named)
 
 
 _LISTS: Final[Json] = {"verb": "list", "resource": "pods", "version": "v1"}
@@ -108,28 +98,17 @@ _LISTS: Final[Json] = {"verb": "list", "resource": "pods", "version": "v1"}
 class Viewer:
     """Somebody, and the namespaces whose pods he may list."""
 
-    def __init__(
-        self, kube: Kube, user: Json, few: asyncio.Semaphore, refused: Iterable[str] = ()
-    ) -> None:
-        """Begin. So many questions are asked at once as `few` lets in; what is `refused`, not."""
+    def __init__(self, kube: Kube, user: Json, few: asyncio.Semaphore) -> None:
+        """Begin. So many questions are asked at once as `few` lets in."""
         self._kube, self._user, self._few = kube, user, few
-        self._may = dict.fromkeys(refused, False)
-        """By namespace, the answers that are oldest first; empty: all of them."""
+        self._may: dict[str, bool] = {}
+        """By namespace; empty: all of them."""
         self._asking = asyncio.Lock()
 
     @property
     def username(self) -> str:
         """The name of the user, which all tokens of the user share."""
         return text(self._user.get("user"))
-
-    def anew(self, user: Json) -> Viewer:
-        """Return the same a minute later.
-
-        What was granted is asked anew; of what was not, where that is much, some.
-        """
-        refused = [name for name, may in self._may.items() if name and not may]
-        left = refused[ASKED_ANEW:] if user == self._user else ()
-        return Viewer(self._kube, user, self._few, left)
 
     async def visible(self, namespaces: Collection[str]) -> frozenset[str] | None:
         """Return which of these namespaces he may look into; None: all there are.

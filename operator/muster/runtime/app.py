@@ -180,7 +180,7 @@ class Operator:
                 self.front,
                 loop,
                 {} if self.loop is None else self.loop.decision_log.pages,
-                Bearers(self.kube, METRICS_PATH, lambda _user, _before: HTTPStatus.OK)
+                Bearers(self.kube, METRICS_PATH, lambda _user: HTTPStatus.OK)
                 if settings.metrics_secure
                 else None,
             )
