@@ -25,12 +25,12 @@ LEDGER = {
     "frameworks": 2794,
     "gang": 1480,
     "kube": 3622,
-    "local": 3114,
+    "local": 3060,
     "muster": 1146,
     "runtime": 2199,
     "scheduler": 10052,
     "store": 3028,
-    "tests": 68962,
+    "tests": 68941,
     "tools": 3868,
 }
 

@@ -37,12 +37,10 @@ def test_well_known_labels_are_there() -> None:
         assert labels["topology.kubernetes.io/zone"] == f"local-{zone}"
 
 
-def test_no_two_nodes_share_an_address_or_pod_range() -> None:
+def test_no_two_nodes_share_an_address() -> None:
     """Up to as many nodes as are allowed."""
     made = [document(i) for i in (0, 1, 255, 256, 65535 // 3, options.MOST_NODES - 1)]
-    assert len({node["spec"]["podCIDR"] for node in made}) == len(made)
     assert len({node["status"]["addresses"][0]["address"] for node in made}) == len(made)
-    assert all(node["spec"]["podCIDR"].startswith("10.") for node in made)
 
 
 def test_labels_and_taints_asked_for_are_on_every_node() -> None:
@@ -69,7 +67,7 @@ def test_kwok_makes_its_nodes_ready_itself() -> None:
 
 
 def test_among_real_nodes_a_simulated_one_keeps_off_all_who_do_not_ask_for_it() -> None:
-    """By a taint, and by names, addresses and pod ranges that are nobody's; no load balancer."""
+    """By a taint, and by names and addresses that are nobody's; no load balancer."""
     taint = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
     node = document(1, mark="x-123abc", taints=(taint,), labels={nodes.MARK: "other"})
     meta = node["metadata"]

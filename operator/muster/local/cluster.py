@@ -140,19 +140,6 @@ def free_port() -> int:
     raise ClusterError("every port of this machine is taken")
 
 
-def _stopwatch(say: Say) -> Say:
-    """Return a function that reports a part that is done, and how long the part took."""
-    last = time.monotonic()
-
-    def done(part: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        say(f"{now - last:6.1f} s  {part}")
-        last = now
-
-    return done
-
-
 def _decide(files: Layout, asked: Options, extra: Extra) -> Cluster:
     """Return the cluster to start."""
     from muster.local import contents  # noqa: PLC0415 -- takes a second, and few commands ask
@@ -181,7 +168,6 @@ def _bring_up(files: Layout, asked: Options, extra: Extra, say: Say) -> Cluster:
 
     made = _decide(files, asked, extra)
     wanted = made.options
-    done = _stopwatch(say)
     files.make()
     handle.record(made)
     if wanted.tied:
@@ -198,12 +184,12 @@ def _bring_up(files: Layout, asked: Options, extra: Extra, say: Say) -> Cluster:
         say(f"{asked.kubeconfig} is there: its cluster {made.server} is used")
     else:
         made = _start_api(made)
-        done("API server")
+        say("API server ready")
     # Its garbage collector looks for new kinds every half minute: it is to begin with the CRDs.
-    made.ask(functools.partial(contents.install_crds, made, done))
+    made.ask(functools.partial(contents.install_crds, made, say))
     for component in made.components[len(made.first) :]:
         made.launch(component)
-    made.ask(functools.partial(contents.install, made, done))
+    made.ask(functools.partial(contents.install, made, say))
     handle.record(made := dataclasses.replace(made, whole=True))
     if wanted.kubeconfig:
         kubeconfig.write(wanted.kubeconfig, files.kubeconfig.read_text())

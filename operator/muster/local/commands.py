@@ -24,16 +24,6 @@ from muster.local import (
 EVAL_FAILS = "false"
 """What `env` prints on errors: of no output the shell's `eval` makes a success, and the commands
 after it would use the cluster of the user's kubeconfig."""
-_ANNOTATIONS = f"""what a pod on a simulated node does is told by annotations of it:
-  {nodes.PREFIX}run-seconds: "2"       until it ends, or `forever`
-  {nodes.PREFIX}exit-codes: "137,0"    how each attempt ends; the last repeats
-  {nodes.PREFIX}refuse: OutOfcpu       its node turns it away for that reason
-  {nodes.PREFIX}end-seconds: "2"       until it is gone once it is deleted, or `forever`
-A list in run-seconds is for the attempts as well. Restarts in place count as attempts, and so
-do pods made anew under the same name by the same owner. Parameter servers, MPI workers and pods
-with restartPolicy Always run for ever unless they say otherwise. A node is NotReady while it has
-  {nodes.PREFIX}ready: "false"
-"""
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,8 +51,6 @@ def add_to(subparsers: Subparsers) -> None:
 
 def add_up(parser: argparse.ArgumentParser) -> None:
     """Add the flags of up."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = _ANNOTATIONS
     add = parser.add_argument
     add(
         "--name",

@@ -82,11 +82,8 @@ async def wait_ready(made: Cluster, kube: Kube) -> None:
     await _wait("the API server", lambda: ready(kube), made, log=API_SERVER)
 
 
-async def install(made: Cluster, done: Say, kube: Kube) -> None:
-    """Fill the API server, but for its CRDs, and wait until all of it can be used.
-
-    `done` is called with each part.
-    """
+async def install(made: Cluster, say: Say, kube: Kube) -> None:
+    """Fill the API server, but for its CRDs, and wait until all of it can be used."""
     options, space = made.options, nodes.namespace(made.options.mark)
     if not options.mark or options.count:
         document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}
@@ -96,7 +93,6 @@ async def install(made: Cluster, done: Say, kube: Kube) -> None:
     version = (await kube.get("/version"))["gitVersion"]
     wanted = [nodes.document(index, options, version, now) for index in range(options.count)]
     await asyncio.gather(*(_create(kube, "/api/v1/nodes", node) for node in wanted))
-    done(f"{options.count} simulated nodes written")
 
     async def nodes_ready() -> bool:
         there = sum(map(nodes.ready, await simulated(options.mark, kube)))
@@ -105,11 +101,11 @@ async def install(made: Cluster, done: Say, kube: Kube) -> None:
     await _wait("the nodes", nodes_ready, made)
     if not options.mark:
         await _wait("the default service account", lambda: _there(kube, _ACCOUNT), made)
-    done("nodes and controllers ready")
+    say(f"{options.count} simulated nodes and the controllers ready")
 
 
-async def install_crds(made: Cluster, done: Say, kube: Kube) -> None:
-    """Install the CRDs and wait until they are served; the parameters are those of `install`."""
+async def install_crds(made: Cluster, say: Say, kube: Kube) -> None:
+    """Install the CRDs and wait until they are served."""
     options = made.options
     folder = options.crds or muster.shipped("crds")
     files = sorted(folder.glob("*.yaml")) if folder else []
@@ -121,7 +117,7 @@ async def install_crds(made: Cluster, done: Say, kube: Kube) -> None:
         name = crd["metadata"]["name"]
         await _wait(f"CRD {name}", functools.partial(_served, kube, crd["spec"]), made)
     there = f", {len(crds) - len(new)} more were there" if len(new) < len(crds) else ""
-    done(f"{len(new)} CRDs{there}" if crds else "no CRDs found")
+    say(f"{len(new)} CRDs{there}" if crds else "no CRDs found")
 
 
 async def _create(kube: Kube, path: str, document: Json, mark: str = "") -> None:

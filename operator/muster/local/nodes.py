@@ -61,18 +61,10 @@ ZONES = ("local-a", "local-b", "local-c")
 
 _FIRST_ADDRESS = ipaddress.IPv4Address("10.64.0.1")
 _FIRST_GUEST = ipaddress.IPv4Address("198.18.0.1")
-_FIRST_PODS = int(ipaddress.IPv4Address("10.128.0.0"))
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _NO_BALANCER = "node.kubernetes.io/exclude-from-external-load-balancers"
 KEEP_OFF = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}
 """Taint of a simulated node in a cluster where pods are to run elsewhere."""
-_CONDITIONS = (
-    ("Ready", "True", "KubeletReady"),
-    ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
-    ("DiskPressure", "False", "KubeletHasNoDiskPressure"),
-    ("PIDPressure", "False", "KubeletHasSufficientPID"),
-    ("NetworkUnavailable", "False", "RouteCreated"),
-)
 
 
 def name(index: int, mark: str = "") -> str:
@@ -100,15 +92,10 @@ def document(index: int, options: Options, version: str, now: str) -> Json:
     called, machine, mark = name(index, options.mark), architecture(), options.mark
     taints = [*([KEEP_OFF] if mark else []), *options.taints]
     spec: Json = {"taints": taints} if taints else {}
-    if not mark:
-        pods = f"{ipaddress.IPv4Address(_FIRST_PODS + index * 256)}/24"
-        spec |= {"podCIDR": pods, "podCIDRs": [pods]}
     labels = {
         "kubernetes.io/hostname": called,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": machine,
-        "beta.kubernetes.io/os": "linux",
-        "beta.kubernetes.io/arch": machine,
         "topology.kubernetes.io/region": REGION,
         "topology.kubernetes.io/zone": ZONES[index % len(ZONES)],
         **(options.labels or {}),
@@ -136,10 +123,8 @@ def document(index: int, options: Options, version: str, now: str) -> Json:
     }
     if not options.kwok:
         times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), now)
-        status["conditions"] = [
-            {"type": kind, "status": value, "reason": reason, **times}
-            for kind, value, reason in _CONDITIONS
-        ]
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", **times}
+        status["conditions"] = [ready]
     annotations = kwok_mark(mark) if options.kwok else {}
     metadata = {"name": called, "labels": labels, "annotations": annotations}
     kinds = {"apiVersion": "v1", "kind": "Node"}

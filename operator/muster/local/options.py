@@ -17,7 +17,7 @@ DEFAULT_NAME = "default"
 DEFAULT_NODES = 4
 DEFAULT_RUN_SECONDS = "5"
 MOST_NODES = 30_000
-"""As many as have a range of pod addresses of their own."""
+"""More than a control plane of Kubernetes supports."""
 DEFAULT_SHAPES: tuple[Mapping[str, str], ...] = (
     {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4", "pods": "110"},
 )
