@@ -348,12 +348,12 @@ def test_without_a_right_or_a_pod_nobody_bears_it(labels, refusals, monkeypatch,
 
 
 class Troubled(Leases):
-    """Refuses some of the next replacements, carries some out late, and counts all questions."""
+    """Refuses some of the next replacements, and counts all questions."""
 
     def __init__(self):
         """Begin without trouble."""
         super().__init__()
-        self.asked, self.refusals, self.late = 0, [], 0.0
+        self.asked, self.refusals = 0, []
 
     async def get(self, path):
         """Read the lease."""
@@ -361,18 +361,10 @@ class Troubled(Leases):
         return await super().get(path)
 
     async def replace(self, path, body, urgency):
-        """Store a lease, unless that is refused; one that is late is stored whoever waits."""
+        """Store a lease, unless that is refused."""
         self.asked += 1
         if self.refusals:
             raise self.refusals.pop(0)
-        if self.late:
-            pause, self.late = self.late, 0.0
-            self.under_way = asyncio.create_task(self._later(pause, path, body, urgency))
-            return await asyncio.shield(self.under_way)
-        return await super().replace(path, body, urgency)
-
-    async def _later(self, pause, path, body, urgency):
-        await asyncio.sleep(pause)
         return await super().replace(path, body, urgency)
 
 
@@ -387,25 +379,6 @@ async def test_the_lease_is_given_back_though_the_server_stumbles(trouble):
     kube.refusals.append(trouble)
     await asyncio.wait_for(leader.release(), 5.0)
     assert kube.lease["spec"]["holderIdentity"] == ""
-
-
-@pytest.mark.parametrize("before", ["nothing", "free"])
-async def test_a_lease_that_was_being_taken_at_the_end_is_given_back(before):
-    """The server may carry that out when nobody waits for it any more."""
-    kube = Troubled()
-    if before == "free":
-        other = elector(kube, "other", SHIPPED)
-        await other.acquire()
-        await other.release()
-    leader = elector(kube, timings=Timings(15.0, 10.0, 0.1))
-    kube.late = 0.2
-    taking = asyncio.create_task(leader.acquire())
-    await asyncio.sleep(0.1)
-    taking.cancel()
-    await asyncio.gather(taking, return_exceptions=True)
-    await leader.release()
-    await asyncio.gather(kube.under_way, return_exceptions=True)
-    assert kube.lease is None or kube.lease["spec"]["holderIdentity"] == ""
 
 
 async def test_who_never_tried_to_lead_ends_without_asking(caplog):

@@ -80,9 +80,6 @@ class LeaderElector:
         self._uid = ""
         self._held: Json | None = None
         """The lease as it was stored last; None: it has to be read."""
-        self._unanswered: str | None = None
-        """Version of the lease in whose place the last write was to come (empty: there was none),
-        as long as it may still be carried out."""
 
     @property
     def reference(self) -> Json:
@@ -167,23 +164,13 @@ class LeaderElector:
             await asyncio.sleep(pause)
 
     async def _return(self) -> None:
-        """Give the lease back if it is held here, or if it may yet be: for what is under way."""
-        fresh = self._document(0)
-        # As client-go gives it back: a standby that goes by the duration alone waits for a second.
-        fresh["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
-        lease = await client.find(self._kube, self._path)
-        if lease is None:
-            # What was sent to be the first one finds this in its place.
-            if self._unanswered == "":
-                await self._kube.create(self._parent, fresh, PriorityLevel.LEADERSHIP)
-            return
+        """Give the lease back if it is held here."""
+        lease = await client.find(self._kube, self._path) or {}
         spec = mapping(lease.get("spec"))
-        version = mapping(lease.get("metadata")).get("resourceVersion")
-        if self._identity == spec.get("holderIdentity") or version == self._unanswered:
-            # The time changes, too. The API server keeps the resourceVersion of an unchanged
-            # object, and would still accept a renewal that was sent earlier.
-            given = ("holderIdentity", "leaseDurationSeconds", "renewTime")
-            freed = {**spec, **{field: fresh["spec"][field] for field in given}}
+        if self._identity == spec.get("holderIdentity"):
+            # As client-go does: a standby that goes by the duration alone waits for a second.
+            freed = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
+            freed["renewTime"] = self._document(0)["spec"]["renewTime"]
             freed = {**lease, "spec": freed}
             await self._kube.replace(self._path, freed, PriorityLevel.LEADERSHIP)
 
@@ -228,7 +215,7 @@ class LeaderElector:
                 return await self._take(held)
         lease = await client.find(self._kube, self._path)
         if lease is None:
-            self._wrote, self._unanswered = True, ""
+            self._wrote = True
             fresh = self._document(0)
             self._keep(await self._kube.create(self._parent, fresh, PriorityLevel.LEADERSHIP))
             return True
@@ -249,14 +236,14 @@ class LeaderElector:
             fresh["acquireTime"] = spec.get("acquireTime", fresh["acquireTime"])
         # With the version that was read: of two that find it free the server lets one in, and a
         # process that slept in between is refused.
-        self._wrote, self._unanswered = True, lease["metadata"]["resourceVersion"]
+        self._wrote = True
         lease = {**lease, "spec": fresh}
         self._keep(await self._kube.replace(self._path, lease, PriorityLevel.LEADERSHIP))
         return True
 
     def _keep(self, stored: Json) -> None:
         """Record the lease as the server stored it for this process."""
-        about, self._unanswered = mapping(stored.get("metadata")), None
+        about = mapping(stored.get("metadata"))
         if about.get("resourceVersion"):
             self._held, self._uid = stored, about.get("uid", "")
 
