@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 530,
     "frameworks": 2794,
     "gang": 1480,
-    "kube": 3609,
+    "kube": 3567,
     "local": 3060,
     "muster": 1146,
     "runtime": 2199,
     "scheduler": 10052,
     "store": 3028,
-    "tests": 68914,
+    "tests": 68913,
     "tools": 3868,
 }
 

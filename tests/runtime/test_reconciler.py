@@ -831,11 +831,11 @@ def test_status_that_ends_a_job_is_as_urgent_as_a_placement(story, status, level
 async def test_status_before_the_end_of_a_pod_waits_for_no_placement(story):
     """The status that ends the job would wait behind it, while pods of others are placed."""
     story.actions = [STATUS]
-    story.server.gate = FlowControl(1)
-    async with story.server.gate.enter(PriorityLevel.PLACEMENT, "team"):
+    story.server.gate = gate = FlowControl(1)
+    async with gate.enter(PriorityLevel.PLACEMENT, "team"), gate.enter(PriorityLevel.STATUS):
         reconciles = asyncio.create_task(story.reconciler.reconcile(KEY))
         await asyncio.sleep(2 * LINGER)
-        waiting = story.server.gate._waiting
+        waiting = gate._waiting
         assert len(waiting[PriorityLevel.STATUS]) == 1
         story.reconciler.on_pod_ended("TFJob/team/other")
         assert len(waiting[PriorityLevel.PLACEMENT]) == 0

@@ -33,17 +33,10 @@ class FairQueue(Generic[T]):
         self._of.setdefault(tenant, deque()).append(item)
         self._count += 1
 
-    def first(
-        self, barred: Container[str], ripe: Callable[[str, T], bool] = lambda _tenant, _item: True
-    ) -> tuple[str, T] | None:
-        """Return whose turn it is, and with what; None if only those wait that are barred.
-
-        Or whose first is not `ripe`.
-        """
-        for tenant, items in self._of.items():
-            if tenant not in barred and ripe(tenant, items[0]):
-                return tenant, items[0]
-        return None
+    def first(self, barred: Container[str]) -> tuple[str, T] | None:
+        """Return whose turn it is, and with what; None if only those wait that are barred."""
+        free = ((tenant, of[0]) for tenant, of in self._of.items() if tenant not in barred)
+        return next(free, None)
 
     def take(self, tenant: str) -> None:
         """Take out what a tenant waits for first; all others come before its next."""

@@ -34,9 +34,6 @@ class PriorityLevel(IntEnum):
 
 SHARE = 1
 """Places that a class keeps while a more urgent one is at work, so that nothing starves."""
-PATIENCE = 2.0
-"""Seconds that the others of a namespace wait for its pods that are being placed before they get
-their share."""
 LINGER = 0.02
 """Seconds for which a class counts as at work after its last request: the next pass of the same
 sort is about to begin, and what the API server does for others meanwhile would delay it."""
@@ -54,7 +51,6 @@ class _Turn:
     granted: asyncio.Future[None]
     urgency: PriorityLevel
     namespace: str
-    since: float
 
 
 class Haste:
@@ -103,9 +99,8 @@ class FlowControl:
     """Lets at most `width` requests through at a time, the most urgent first.
 
     While pods are placed, or any class after them is at work, each less urgent one gets no more
-    than its share, and in a namespace whose pods are placed only what has waited: the API server
-    has only so much to give, and prose must not slow down a start. Within a class the namespaces
-    take turns.
+    than its share: the API server has only so much to give, and prose must not slow down a start.
+    Within a class the namespaces take turns.
     """
 
     def __init__(self, width: int) -> None:
@@ -117,17 +112,13 @@ class FlowControl:
         self._late = Laggards(max(1, int(width * LATE_EACH)), width * LATE_MOST, self._serve)
         self._inside = [0] * len(PriorityLevel)
         self._busy_until = [0.0] * len(PriorityLevel)
-        self._placing: dict[str, tuple[int, float]] = {}
-        """By namespace whose pods are placed: how many are, or wait, and when the last one was."""
-        self._many = 2 * width
         self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
     async def enter(self, urgency: PriorityLevel, namespace: str = "") -> AsyncIterator[None]:
         """Wait for a place, and hold it as long as the request is not late."""
-        loop = asyncio.get_running_loop()
-        haste = _HASTE.get()
-        turn = _Turn(loop.create_future(), haste.least(urgency), namespace, loop.time())
+        haste, granted = _HASTE.get(), asyncio.get_running_loop().create_future()
+        turn = _Turn(granted, haste.least(urgency), namespace)
         self._put(turn)
         if not turn.granted.done():
             try:
@@ -138,8 +129,6 @@ class FlowControl:
                 # give the place back.
                 if turn.granted.done() and not turn.granted.cancelled():
                     self._release(turn)
-                elif turn.urgency is PriorityLevel.PLACEMENT:
-                    self._place(namespace, -1)
                 raise
         # A late request of the leader election keeps its place.
         seconds = LATE if turn.urgency else math.inf
@@ -154,35 +143,17 @@ class FlowControl:
             self._put(turn)
 
     def _put(self, turn: _Turn) -> None:
-        if turn.urgency is PriorityLevel.PLACEMENT:
-            self._place(turn.namespace, 1)
         self._waiting[turn.urgency].put(turn.namespace, turn)
         self._queued += 1
         self._serve()
 
-    def _place(self, namespace: str, change: int) -> None:
-        now = asyncio.get_running_loop().time()
-        count, _ = self._placing.get(namespace, (0, 0.0))
-        self._placing[namespace] = count + change, now
-        # Only once they have doubled: else each write would cost a look at all namespaces.
-        if len(self._placing) > self._many:
-            still = {n: it for n, it in self._placing.items() if it[0] or now < it[1] + LINGER}
-            self._placing, self._many = still, 2 * (self.width + len(still))
-
     def _release(self, turn: _Turn) -> None:
         urgency = turn.urgency
-        if urgency is PriorityLevel.PLACEMENT:
-            self._place(turn.namespace, -1)
         self._free += 1
         self._inside[urgency] -= 1
         if urgency >= PriorityLevel.PLACEMENT:
             self._busy_until[urgency] = asyncio.get_running_loop().time() + LINGER
         self._serve()
-
-    def is_placing(self, namespace: str, now: float) -> bool:
-        """Say whether pods of a namespace are being placed: what else it writes waits for them."""
-        count, last = self._placing.get(namespace, (0, 0.0))
-        return count > 0 or now < last + LINGER
 
     def _serve(self) -> None:
         # Most requests end while nobody waits.
@@ -190,17 +161,12 @@ class FlowControl:
             return
         now = asyncio.get_running_loop().time()
         urgent = False
-
-        def ripe(namespace: str, waiting: _Turn) -> bool:
-            return now >= waiting.since + PATIENCE or not self.is_placing(namespace, now)
-
         for urgency, queue in self._classes:
             limit = SHARE if urgent else self._free + self._inside[urgency]
             while queue and self._inside[urgency] < limit and self._room(urgency):
                 # Whatever is late in the namespace of the lease, leadership is never barred.
                 barred = self._late.barred if urgency else ()
-                less = urgency > PriorityLevel.PLACEMENT
-                found = queue.first(barred, ripe) if less else queue.first(barred)
+                found = queue.first(barred)
                 if found is None:
                     break
                 namespace, turn = found
@@ -213,8 +179,7 @@ class FlowControl:
             # Not from groups on: while one of them is written all pods would go one by one.
             if urgency >= PriorityLevel.PLACEMENT:
                 urgent = urgent or bool(self._inside[urgency]) or now < self._busy_until[urgency]
-        # Time alone makes a turn ripe or ends a class's work, and no request need come that would
-        # look.
+        # Time alone ends a class's work, and no request need come that would look.
         if self._queued and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LINGER, self._again)
 
