@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3567,
     "local": 3060,
     "muster": 1146,
-    "runtime": 2199,
+    "runtime": 2178,
     "scheduler": 10052,
     "store": 3028,
-    "tests": 68913,
+    "tests": 68912,
     "tools": 3868,
 }
 

@@ -8,11 +8,8 @@ allocator's loop does not wait for any of them.
 from __future__ import annotations
 
 import asyncio
-import bisect
-import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from typing import Final
 
 from aiohttp import web
@@ -40,8 +37,6 @@ MAX_UID_CHARS: Final = 64
 MAX_MESSAGE_BYTES: Final = 1536
 """Length of the message of a rejection, and of all warnings together."""
 MAX_WARNINGS: Final = 8
-GOODBYE: Final = 0.1
-"""Seconds in which connections that are open say good-bye."""
 INVALID: Final = 422
 OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
 
@@ -65,29 +60,27 @@ class Endpoint:
     async def run(self) -> None:
         """Serve until cancelled. Raises OSError when the address is taken."""
         await self.admission.ready.wait()
-        loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=loop.run_forever, name="webhook", daemon=True)
-        thread.start()
+        stop = threading.Event()
+        listening = asyncio.create_task(asyncio.to_thread(asyncio.run, self._listen(stop)))
+        try:
+            # A thread cannot be cancelled: `stop` ends it.
+            await asyncio.shield(listening)
+        finally:
+            stop.set()
+            await asyncio.wait([listening])
+
+    async def _listen(self, stop: threading.Event) -> None:
+        loop = asyncio.get_running_loop()
 
         async def within(work: Callable[[], None]) -> None:
             await run_on(loop, at_once(work))
 
-        try:
-            # Not while that loop is at a handshake, from another thread.
-            self.admission.within = within
-            routes, context = [web.post("/{path:.*}", self._serve)], self.admission.context
-            starting = serving.start(self._address, routes, context, LARGEST)
-            listening = asyncio.run_coroutine_threadsafe(starting, loop)
-            try:
-                await asyncio.shield(asyncio.wrap_future(listening))
-                await asyncio.Event().wait()
-            finally:
-                ending = asyncio.run_coroutine_threadsafe(_end(listening), loop)
-                await asyncio.shield(asyncio.wrap_future(ending))
-        finally:
-            loop.call_soon_threadsafe(loop.stop)
-            await asyncio.to_thread(thread.join)
-            loop.close()
+        # Not while this loop is at a handshake, from another thread.
+        self.admission.within = within
+        routes, context = [web.post("/{path:.*}", self._serve)], self.admission.context
+        server = await serving.start(self._address, routes, context, LARGEST)
+        await asyncio.to_thread(stop.wait)
+        await server.cleanup()
 
     async def _serve(self, request: web.Request) -> web.Response:
         if self._asking >= MOST:
@@ -114,17 +107,6 @@ class Endpoint:
         except ValueError as error:
             return web.Response(status=400, text=f"{error}\n")
         return web.Response(body=to_json(review), content_type="application/json")
-
-
-async def _end(listening: Future[serving.Server]) -> None:
-    # It may still be about to begin; a moment later there is something to be ended.
-    with contextlib.suppress(OSError):
-        await (await asyncio.wrap_future(listening)).cleanup()
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
-    await asyncio.sleep(GOODBYE)
 
 
 def answer(
@@ -159,9 +141,6 @@ def answer(
 def _shortened(message: str, max_bytes: int) -> str:
     """Return a message whose JSON has at most `max_bytes`; the end of a longer one is left out."""
     start = message[:max_bytes]
-    if start == message and len(to_json(message)) <= max_bytes:
-        return message
-    shorter = bisect.bisect_right(
-        range(len(start) + 1), max_bytes, key=lambda length: len(to_json(start[:length] + "..."))
-    )
-    return start[: shorter - 1] + "..."
+    while len(to_json(start)) > max_bytes:
+        start = start[: len(start) * 3 // 4]
+    return message if start == message else f"{start[:-3]}..."
