@@ -7,15 +7,6 @@ import logging
 from types import TracebackType
 from typing import Final
 
-_HIDDEN: Final = (
-    *range(0x20),
-    *range(0x7F, 0xA0),
-    *(0x2028, 0x2029),
-    *range(0x202A, 0x202F),
-    *range(0x2066, 0x206A),
-)
-"""Characters that move the cursor, end a line, or turn the direction of what follows."""
-_SHOWN: Final = {code: ascii(chr(code))[1:-1] for code in _HIDDEN}
 _FORMAT: Final = "%(asctime)s %(levelname).1s %(name)s %(message)s"
 _MARGIN: Final = "    "
 _Raised = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -29,12 +20,16 @@ class LineFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- logging's name
         """Return the line of a record."""
-        return super().formatMessage(record).translate(_SHOWN)
+        return _shown(super().formatMessage(record))
 
     def formatException(self, ei: _Raised) -> str:  # noqa: N802 -- logging's name
         """Return a traceback, set in."""
         lines = super().formatException(ei).split("\n")
-        return "\n".join(_MARGIN + line.translate(_SHOWN) for line in lines)
+        return "\n".join(_MARGIN + _shown(line) for line in lines)
+
+
+def _shown(line: str) -> str:
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
 
 
 def begin(verbosity: int) -> None:
