@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 # Standard input is a pipe from the starter: a line once the record is written, or its end.
 _BECOME = 'read -r go && exec "$@" </dev/null'
 _REMAINS = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-_GLANCE = 0.2
-"""Seconds after which a process that is waited for is looked at again: what is left of one that
-nobody buries is waited for in vain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +109,9 @@ def stop(identities: Iterable[Identity], *, grace: float) -> None:
 def wait_gone(identities: Iterable[Identity], *, seconds: float) -> list[Identity]:
     """Wait until none of them is left, at most so long; the answer is who still is."""
     deadline = time.monotonic() + seconds
-    left = [one for one in identities if alive(one)]
-    while left and (patience := deadline - time.monotonic()) > 0:
-        with contextlib.suppress(psutil.Error):
-            psutil.Process(left[0].pid).wait(min(patience, _GLANCE))
-        left = [one for one in left if alive(one)]
+    left = list(identities)
+    while (left := [one for one in left if alive(one)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
     return left
 
 

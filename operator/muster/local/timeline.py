@@ -49,8 +49,7 @@ def render(story: Story, nodes: Iterable[Node]) -> str:
     """Return the chart. Pods and jobs that have not ended extend to the last observation."""
     stays, end = story.stays.values(), story.end
     jobs = dict.fromkeys([*story.jobs, *(stay.job for stay in stays)])
-    # Jobs beyond the last letter share the question mark.
-    letters = dict(itertools.zip_longest(jobs, _LETTERS[: len(jobs)], fillvalue="?"))
+    letters = dict(zip(jobs, itertools.cycle(_LETTERS), strict=False))
     marks, times = _axis(end)
     rule = f"{'':{_LABEL}}+{marks}+"
     lines = [f"{'':{_LABEL + 1}}{times}", rule]
@@ -70,22 +69,22 @@ def render(story: Story, nodes: Iterable[Node]) -> str:
 def rows(node: Node, stays: Iterable[Stay]) -> list[Row]:
     """Return the rows of a node: one for each GPU, then those for pods without a GPU.
 
-    A pod has adjacent free GPUs, or else those that become available first: the end of a pod may
+    A pod has the first free GPUs, or else those that become available first: the end of a pod may
     be observed after the start of the pod that follows.
     """
     gpus: list[Row] = [[] for _ in range(node.gpus)]
     others: list[Row] = []
     for stay in stays:
-        if stay.node == node.name:
-            places = [gpus[at : at + stay.gpus] for at in range(len(gpus) - stay.gpus + 1)]
-            places = places if stay.gpus else [[row] for row in others]
-            free = (rows for rows in places if all(_used_until(r) <= stay.start for r in rows))
-            chosen = next(free, None)
-            if chosen is None and not stay.gpus:
-                others.append([])
-                chosen = others[-1:]
-            for row in chosen or sorted(gpus, key=_used_until)[: stay.gpus]:
-                row.append(stay)
+        if stay.node != node.name:
+            continue
+        if not stay.gpus and all(_used_until(row) > stay.start for row in others):
+            others.append([])
+        # The sort keeps the order of rows that are free.
+        order = sorted(
+            gpus if stay.gpus else others, key=lambda r: max(_used_until(r), stay.start)
+        )
+        for row in order[: stay.gpus or 1]:
+            row.append(stay)
     return gpus + others
 
 
