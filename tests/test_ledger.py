@@ -25,7 +25,7 @@ LEDGER = {
     "frameworks": 2794,
     "gang": 1480,
     "kube": 3567,
-    "local": 3054,
+    "local": 3049,
     "muster": 1146,
     "runtime": 2173,
     "scheduler": 10052,

@@ -165,12 +165,12 @@ async def _wait(
     kwok is restarted once: version 0.8.0 may crash at its first node, as it builds its stages
     without a lock.
     """
-    deadline, started, restarted = time.monotonic() + _SECONDS, made.started(), False
+    deadline, restarted = time.monotonic() + _SECONDS, not made.files.pid(KWOK).exists()
     while not await ready():
-        if KWOK in started and not restarted and made.pids()[KWOK] is None:
+        if not restarted and made.pids()[KWOK] is None:
             made.launch(KWOK)
             restarted = True
-        made.check(*started)
+        made.check()
         if time.monotonic() > deadline:
             end = f":\n{made.log_tail(log)}" if log else ""
             raise ClusterError(f"{what} did not become ready in {_SECONDS:.0f} s{end}")

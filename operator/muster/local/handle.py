@@ -300,15 +300,10 @@ class Cluster:
         flags += extra.flags if component == API_SERVER else ()
         return [*extra.inside, *self.commands[component], *flags]
 
-    def started(self) -> list[str]:
-        """Names of the components that were started."""
-        return [name for name in self.components if self.files.pid(name).exists()]
-
-    def check(self, *names: str) -> None:
-        """Raise ClusterError if one of these components (default: any) has ended."""
-        pids = self.pids()
-        for name in names or self.components:
-            if pids[name] is None:
+    def check(self) -> None:
+        """Raise ClusterError if one of the components that were started has ended."""
+        for name, pid in self.pids().items():
+            if pid is None and self.files.pid(name).exists():
                 log = self.log_tail(name)
                 taken = name == API_SERVER and "address already in use" in log
                 kind = PortTakenError if taken else ClusterError
