@@ -24,7 +24,7 @@ LEDGER = {
     "dashboard": 530,
     "frameworks": 2794,
     "gang": 1480,
-    "kube": 3567,
+    "kube": 3541,
     "local": 3049,
     "muster": 1146,
     "runtime": 2173,

@@ -95,8 +95,6 @@ class EventRecorder:
         """By name, each of which is in the queue, or will be when its last write has ended."""
         self._under_way: set[str] = set()
         """Names of those that are being written: each write counts on from the one before."""
-        self._written: OrderedDict[str, tuple[str, int]] = OrderedDict()
-        """Name -> uid and count, as the server has them."""
         self._quiet_until: OrderedDict[_Token, float] = OrderedDict()
         """`time.monotonic()`; the one that was recorded last comes last."""
         self.dropped = 0
@@ -210,50 +208,26 @@ class EventRecorder:
             self._enqueue(namespace, name)
 
     async def _write(self, name: str, event: _Event) -> None:
-        path = EVENTS.path(event.involved["namespace"])
-        if name in self._written and await self._add(f"{path}/{name}", name, event):
-            return
+        path, document = EVENTS.path(event.involved["namespace"]), event.document(name)
         try:
-            stored = await self._kube.create(path, event.document(name), PriorityLevel.EVENT)
+            await self._kube.create(path, document, PriorityLevel.EVENT)
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
-            # A process before this one has recorded it, or the answer to an earlier try was lost.
+            # It has happened before, or the answer to an earlier try was lost.
             if event.token is None and not error.unsure:
-                await self._add(f"{path}/{name}", name, event)
-        else:
-            self._remember(name, stored)
+                await self._add(f"{path}/{name}", document)
 
-    async def _add(self, path: str, name: str, event: _Event) -> bool:
-        """Count in the event that is there; say whether it is."""
-        document = event.document(name)
-        last = {key: document[key] for key in ("lastTimestamp", "message")}
-        known = self._written.get(name)
-        if known is None:
-            # To say when it last happened shows which one it is, and how often it has.
-            kind = {key: document[key] for key in ("apiVersion", "kind", "metadata")}
-            where = f"{path}?fieldManager={COMPONENT}&force=true"
-            found = await self._kube.apply(where, {**kind, **last}, PriorityLevel.EVENT)
-            known = _counted(found)
-        uid, count = known
-        body = {**last, "count": count + event.count}
-        stored = await self._kube.patch(path, Exactly(uid), body, PriorityLevel.EVENT)
-        if stored is None:
-            # The server keeps events for an hour.
-            self._written.pop(name, None)
-            return False
-        self._remember(name, stored)
-        return True
-
-    def _remember(self, name: str, stored: Json) -> None:
-        self._written[name] = _counted(stored)
-        self._written.move_to_end(name)
-        if len(self._written) > REMEMBERED:
-            self._written.popitem(last=False)
-
-
-def _counted(event: Json) -> tuple[str, int]:
-    return event["metadata"]["uid"], int(event.get("count") or 1)
+    async def _add(self, path: str, document: Json) -> None:
+        """Count in the event that is there."""
+        # To say when it last happened shows which one it is, and how often it has.
+        said = ("apiVersion", "kind", "metadata", "lastTimestamp", "message")
+        where = f"{path}?fieldManager={COMPONENT}&force=true"
+        last = {key: document[key] for key in said}
+        found = await self._kube.apply(where, last, PriorityLevel.EVENT)
+        exactly = Exactly(found["metadata"]["uid"])
+        body = {"count": int(found.get("count") or 1) + document["count"]}
+        await self._kube.patch(path, exactly, body, PriorityLevel.EVENT)
 
 
 def reference(about: GroupView | Job | PodView) -> Json:
