@@ -33,8 +33,6 @@ IDLE: Final = 100.0
 end it after 90."""
 WRITE_BUFFER_BYTES: Final = 64 * 2**10
 """Unsent bytes of a connection after which its handler waits: for TLS, asyncio stores 512 KiB."""
-SILENCE: Final = 60.0
-"""Seconds between two lines of the log on a crowd."""
 
 
 def own_context(name: str) -> ssl.SSLContext:
@@ -62,7 +60,6 @@ class Server:
         self._visits: dict[web.RequestHandler, _Visit] = {}
         """By what answers to them; the oldest first."""
         self._listening: asyncio.Server | None = None
-        self._told = -SILENCE
 
     async def listen(self, host: str | None, port: int, tls: ssl.SSLContext | None) -> None:
         """Begin. Raises OSError for an address that is taken."""
@@ -122,10 +119,7 @@ class Server:
     def _hindmost(self) -> _Visit:
         """Return the oldest of whoever has most of those that ask nothing at present."""
         idle = [each for each in self._visits.values() if not each.asks] or self._visits.values()
-        ((address, count),) = Counter(each.address for each in idle).most_common(1)
-        if (now := time.monotonic()) >= self._told + SILENCE:
-            self._told = now
-            log.warning("too many connections, %d of %s: its oldest are ended", count, address)
+        ((address, _),) = Counter(each.address for each in idle).most_common(1)
         return next(each for each in idle if each.address == address)
 
 
