@@ -9,32 +9,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-_TERMINAL_SECONDS = 0.5  # a line that is written over
-_PLAIN_SECONDS = 10.0  # a line each in a log
+_SECONDS = 10.0
 
 
 @contextlib.contextmanager
 def progress(what: str, detail: Callable[[], str]) -> Iterator[None]:
-    """Show `what`, the time since and `detail()` while the body runs, and once at its end.
-
-    On a terminal the line is written over; elsewhere it is repeated.
-    """
-    out, over = sys.stderr, sys.stderr.isatty()
+    """Print `what`, the time since and `detail()` at the start, now and then, and at the end."""
     start = time.monotonic()
     ended = threading.Event()
 
     def write() -> None:
         past = int(time.monotonic() - start)
-        line = f"{what}: {past // 60}:{past % 60:02} {detail()}".rstrip()
-        out.write(f"\r\x1b[K{line}" if over else f"{line}\n")
-        out.flush()
+        print(f"{what}: {past // 60}:{past % 60:02} {detail()}", file=sys.stderr, flush=True)
 
     def show() -> None:
-        while not ended.wait(_TERMINAL_SECONDS if over else _PLAIN_SECONDS):
+        while not ended.wait(_SECONDS):
             write()
 
-    print(what, file=out, flush=True)
     thread = threading.Thread(target=show, daemon=True)
+    write()
     thread.start()
     try:
         yield
@@ -42,5 +35,3 @@ def progress(what: str, detail: Callable[[], str]) -> Iterator[None]:
         ended.set()
         thread.join()
         write()
-        if over:
-            print(file=out)
