@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 530,
     "frameworks": 2794,
     "gang": 1480,
-    "kube": 3541,
-    "local": 3049,
+    "kube": 3529,
+    "local": 3040,
     "muster": 1146,
     "runtime": 2173,
     "scheduler": 10052,
     "store": 3028,
-    "tests": 68912,
+    "tests": 68894,
     "tools": 3868,
 }
 

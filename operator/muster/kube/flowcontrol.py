@@ -61,7 +61,8 @@ class Haste:
 
     def __init__(self) -> None:
         self._hurried = False
-        self._waiting: dict[_Turn, FlowControl] = {}
+        self.waiting: dict[_Turn, FlowControl] = {}
+        """What it waits for at present."""
 
     @contextmanager
     def of_task(self) -> Iterator[Haste]:
@@ -75,21 +76,12 @@ class Haste:
     def hurry(self) -> None:
         """Let nothing of it wait behind prose any more."""
         self._hurried = True
-        for turn, flow_control in list(self._waiting.items()):
+        for turn, flow_control in list(self.waiting.items()):
             flow_control.hurry(turn)
 
     def least(self, urgency: PriorityLevel) -> PriorityLevel:
         """Return how urgent is what usually is so."""
         return min(urgency, PriorityLevel.PLACEMENT) if self._hurried else urgency
-
-    @contextmanager
-    def waits(self, turn: _Turn, flow_control: FlowControl) -> Iterator[None]:
-        """Take note of what is waited for."""
-        self._waiting[turn] = flow_control
-        try:
-            yield
-        finally:
-            del self._waiting[turn]
 
 
 _HASTE: ContextVar[Haste] = ContextVar("haste", default=Haste())  # noqa: B039 -- never hurries
@@ -106,7 +98,6 @@ class FlowControl:
     def __init__(self, width: int) -> None:
         self.width = self._free = width
         self._waiting: tuple[FairQueue[_Turn], ...] = tuple(FairQueue() for _ in PriorityLevel)
-        self._classes = tuple(zip(PriorityLevel, self._waiting, strict=True))
         self._queued = 0
         """Turns in all of the queues."""
         self._late = Laggards(max(1, int(width * LATE_EACH)), width * LATE_MOST, self._serve)
@@ -121,15 +112,17 @@ class FlowControl:
         turn = _Turn(granted, haste.least(urgency), namespace)
         self._put(turn)
         if not turn.granted.done():
+            haste.waiting[turn] = self
             try:
-                with haste.waits(turn, self):
-                    await turn.granted
+                await turn.granted
             except asyncio.CancelledError:
                 # Granted in the same step of the loop in which it is cancelled: nobody else would
                 # give the place back.
                 if turn.granted.done() and not turn.granted.cancelled():
                     self._release(turn)
                 raise
+            finally:
+                del haste.waiting[turn]
         # A late request of the leader election keeps its place.
         seconds = LATE if turn.urgency else math.inf
         with self._late.place(namespace, seconds, lambda: self._release(turn)):
@@ -161,7 +154,8 @@ class FlowControl:
             return
         now = asyncio.get_running_loop().time()
         urgent = False
-        for urgency, queue in self._classes:
+        for urgency in PriorityLevel:
+            queue = self._waiting[urgency]
             limit = SHARE if urgent else self._free + self._inside[urgency]
             while queue and self._inside[urgency] < limit and self._room(urgency):
                 # Whatever is late in the namespace of the lease, leadership is never barred.
