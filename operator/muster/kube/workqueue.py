@@ -37,8 +37,6 @@ class _Slot:
     at_once: bool = False
     rest_until: float = 0.0
     failures: int = 0
-    cause: str = ""
-    """Why the last pass failed, if nobody expected that."""
     gone: bool = False
     timer: asyncio.TimerHandle | None = None
     due: float = 0.0
@@ -49,8 +47,8 @@ class WorkQueue:
 
     `work` returns the seconds until the next pass at the latest, or None. An exception of a
     type in `quiet` ends the pass without another; one in `trouble` is no mistake of the program:
-    it is logged in one line, others once with their traceback, and `failed` is called with the
-    name of what it was. `took` is called with the seconds of each pass. Keys of a `tenant` wait
+    it is logged in one line, others with their traceback, and `failed` is called with the name of
+    what it was. `took` is called with the seconds of each pass. Keys of a `tenant` wait
     behind each other, not behind those of others. Before `run` no key is stored: a standby would
     keep all that there ever were.
     """
@@ -197,7 +195,7 @@ class WorkQueue:
         with self._late.place(tenant, LATE, self._release):
             try:
                 after = await self._work(key)
-                slot.failures, slot.cause = 0, ""
+                slot.failures = 0
             except Exception as error:  # noqa: BLE001 -- logged and repeated, whatever it is
                 after = self._stumbled(key, slot, error)
             finally:
@@ -229,17 +227,16 @@ class WorkQueue:
         pause = BACKOFF.pause(slot.failures)
         known = all(isinstance(cause, (*self._quiet, *self._trouble)) for cause in found)
         name = type(found[0]).__name__
-        cause = f"{name}: {found[0]}"
         log.log(
             logging.WARNING if known else logging.ERROR,
-            "pass over %s failed, again in %.1f s: %s",
+            "pass over %s failed, again in %.1f s: %s: %s",
             key,
             pause,
-            cause,
-            exc_info=None if known or cause == slot.cause else error,
+            name,
+            found[0],
+            exc_info=None if known else error,
         )
         if not known:
-            slot.cause = cause
             self._failed(name)
         # What came meanwhile must not shorten the back-off.
         slot.again = False
