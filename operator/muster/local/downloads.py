@@ -151,17 +151,10 @@ def _items(names: list[str], release: str, archives: dict[str, Any]) -> Iterator
 
 def _kwok() -> Item:
     file = f"kwok-{_PLATFORM}"
-    found = next((a for a in json.loads(_read(KWOK))["assets"] if a["name"] == file), None)
-    if found is None:
-        raise DownloadError(f"{KWOK} lists no {file}")
-
-    def published() -> bytes:
-        algorithm, _, digest = (found.get("digest") or "").partition(":")
-        if algorithm != "sha256":
-            raise DownloadError(f"{KWOK} lists no {file} with a checksum")
-        return digest.encode()
-
-    digest = _digest(f"kwok-v{options.KWOK_VERSION}-{_PLATFORM}", published)
+    found = {each["name"]: each for each in json.loads(_read(KWOK))["assets"]}[file]
+    # None where there is no checksum.
+    published = str(found.get("digest")).removeprefix("sha256:")
+    digest = _digest(f"kwok-v{options.KWOK_VERSION}-{_PLATFORM}", published.encode)
     return Item(handle.KWOK, found["browser_download_url"], digest)
 
 
