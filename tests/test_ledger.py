@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 530,
     "frameworks": 2794,
     "gang": 1480,
-    "kube": 3529,
-    "local": 3040,
+    "kube": 3526,
+    "local": 3033,
     "muster": 1146,
-    "runtime": 2173,
+    "runtime": 2167,
     "scheduler": 10052,
     "store": 3028,
-    "tests": 68894,
+    "tests": 68895,
     "tools": 3868,
 }
 

@@ -51,11 +51,12 @@ async def test_what_keeps_kopf_from_living_is_told(monkeypatch: pytest.MonkeyPat
     lives: list[int] = []
     told: list[str] = []
 
-    def run(life: handlers._Life) -> None:
+    def run(life: handlers._Life) -> str:
         lives.append(len(told))
         if len(lives) <= handlers.FAILURES + 1:
-            raise OSError("no")
+            return "OSError: no"
         life.stop.wait(10)
+        return ""
 
     monkeypatch.setattr(handlers._Life, "run", run)
     over = asyncio.Event()
@@ -82,10 +83,10 @@ async def test_what_kopf_ends_of_is_no_matter_when_nobody_follows(
     """As when the lease is lost at the moment in which a watch brings nonsense."""
     began = threading.Event()
 
-    def run(life: handlers._Life) -> None:
+    def run(life: handlers._Life) -> str:
         began.set()
         life.stop.wait(10)
-        raise ValueError("nonsense")
+        return "ValueError: nonsense"
 
     monkeypatch.setattr(handlers._Life, "run", run)
     nothing = (lambda *_: None, lambda: None, lambda _: None)
@@ -111,7 +112,7 @@ async def test_what_was_shown_before_the_server_was_set_back_is_not_taken_in(
     taken: list[object] = []
     busy, handed = threading.Event(), threading.Event()
 
-    def run(life: handlers._Life) -> None:
+    def run(life: handlers._Life) -> str:
         lives.append(life)
         if len(lives) > 1:
             life.hand_over("TFJob", {"type": None, "object": 5})
@@ -122,6 +123,7 @@ async def test_what_was_shown_before_the_server_was_set_back_is_not_taken_in(
             handed.set()
         assert life.stop.wait(120)
         life.hand_over("TFJob", {"type": "MODIFIED", "object": 92})
+        return ""
 
     monkeypatch.setattr(handlers._Life, "run", run)
     anew, over = asyncio.Event(), asyncio.Event()

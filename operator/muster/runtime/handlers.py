@@ -88,36 +88,25 @@ async def follow(
         anew.clear()
         run = _Life(kube, kinds, namespaces, hand_over, stop).run
         life = asyncio.create_task(asyncio.to_thread(run))
-        life.add_done_callback(_heard)
-        ending = asyncio.create_task(_pass_on(anew, stop))
+        changed = asyncio.create_task(anew.wait())
         looking = asyncio.create_task(_look_for_kinds(kube, kinds, known, anew))
         lasting = loop.call_later(BACKOFF.last, failing, "")
         try:
+            await asyncio.wait({life, changed}, return_when=asyncio.FIRST_COMPLETED)
             # A thread cannot be cancelled: `stop` ends it.
-            await asyncio.shield(life)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, jobs are to be followed
+            stop.set()
+            why = await asyncio.shield(life)
+        finally:
+            lasting.cancel()
+            changed.cancel()
+            looking.cancel()
+            stop.set()
+        if why:
             failures = 1 if loop.time() - began > BACKOFF.last else failures + 1
-            why = f"{type(error).__name__}: {error}"
             log.warning("following jobs goes on in %.1f s: %s", BACKOFF.pause(failures), why)
             if failures >= FAILURES:
                 failing(why)
-        finally:
-            lasting.cancel()
-            ending.cancel()
-            looking.cancel()
-            stop.set()
         await asyncio.sleep(BACKOFF.pause(failures))
-
-
-def _heard(life: asyncio.Task[None]) -> None:
-    # Else asyncio complains of what it ends of when nobody follows it any more.
-    if not life.cancelled() and (error := life.exception()) is not None:
-        log.debug("kopf ended: %s", error)
-
-
-async def _pass_on(anew: asyncio.Event, stop: threading.Event) -> None:
-    await anew.wait()
-    stop.set()
 
 
 async def _look_for_kinds(
@@ -153,28 +142,33 @@ class _Life:
     hand_over: Callable[[str, Json], None]
     stop: threading.Event
 
-    def run(self) -> None:
-        """Run until `stop`. Raises what Kopf ends of."""
-        loop = asyncio.new_event_loop()
-        # Its tasks stumble when they are cancelled; what matters ends one of its parts.
-        loop.set_exception_handler(lambda _, context: log.debug("kopf: %s", context["message"]))
+    def run(self) -> str:
+        """Run until `stop`; return the error if Kopf ends earlier."""
         try:
-            loop.run_until_complete(self._live())
-        finally:
-            loop.close()
+            asyncio.run(self._live())
+        except Exception as error:  # noqa: BLE001 -- whatever it is, jobs are to be followed
+            return f"{type(error).__name__}: {error}"
+        return ""
 
     async def _live(self) -> None:
+        loop = asyncio.get_running_loop()
+        # Its tasks stumble when they are cancelled; what matters ends one of its parts.
+        loop.set_exception_handler(lambda _, context: log.debug("kopf: %s", context["message"]))
         # Each watch has a connection of its own, and there may be hundreds.
         async with self.kube.new_session(0) as session:
-            await kopf.operator(
-                registry=self._registry(session),
-                settings=_settings(),
-                identity=_IDENTITY,
-                standalone=True,
-                clusterwide=not self.namespaces,
-                namespaces=list(self.namespaces),
-                stop_flag=self.stop,
-            )
+            try:
+                await kopf.operator(
+                    registry=self._registry(session),
+                    settings=_settings(),
+                    identity=_IDENTITY,
+                    standalone=True,
+                    clusterwide=not self.namespaces,
+                    namespaces=list(self.namespaces),
+                    stop_flag=self.stop,
+                )
+            finally:
+                # A thread of Kopf waits for it, and the loop for that thread.
+                self.stop.set()
 
     def _registry(self, session: aiohttp.ClientSession) -> kopf.OperatorRegistry:
         """Return one raw-event handler per kind and our own way to the server."""
