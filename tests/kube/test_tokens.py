@@ -21,6 +21,9 @@ class Server:
         self.allowed, self.broken = allowed, broken
         self.asked, self.inside, self.most = [], 0, 0
         self.knows = {"good"}
+        self.stuck = asyncio.Event()
+        """Set: strangers get an answer."""
+        self.stuck.set()
 
     async def create(self, path, body, _urgency):
         """Answer a review."""
@@ -34,6 +37,7 @@ class Server:
         if "tokenreviews" in path:
             if known := body["spec"]["token"] in self.knows:
                 return {"status": {"authenticated": True, "user": READER}}
+            await self.stuck.wait()
             return {"status": {"authenticated": known}}
         return {"status": {"allowed": self.allowed}}
 
@@ -109,6 +113,26 @@ async def test_strangers_keep_nobody_from_being_known():
     await asyncio.gather(*strangers)
     assert await guard.find("Bearer good") is HTTPStatus.OK
     assert [spec for _, spec in server.asked].count({"token": "good"}) == 1
+
+
+async def test_who_is_known_is_asked_about_anew_beside_strangers(monkeypatch):
+    """Once his minute is up; who may not look any more is a stranger from then on."""
+    monkeypatch.setattr("muster.kube.tokens.KEPT_SECONDS", 0.0)
+    server = Server()
+    guard = guard_of(server)
+    assert await guard.find("Bearer good") is HTTPStatus.OK
+    server.stuck.clear()
+    strangers = [asyncio.create_task(guard.find(f"Bearer {i}")) for i in range(KEPT)]
+    async with asyncio.timeout(10.0):
+        assert await guard.find("Bearer good") is HTTPStatus.OK
+        server.allowed = False
+        assert await guard.find("Bearer good") is HTTPStatus.FORBIDDEN
+    again = asyncio.create_task(guard.find("Bearer good"))
+    await asyncio.sleep(0.01)
+    assert not again.done()
+    assert not any(each.done() for each in strangers)
+    server.stuck.set()
+    await asyncio.gather(again, *strangers)
 
 
 class Roles:

@@ -42,6 +42,8 @@ class Bearers(Generic[T]):
         self._refused: OrderedDict[bytes, tuple[float, T | HTTPStatus]] = OrderedDict()
         """Apart, so that strangers have nobody forgotten who may look."""
         self._asking = asyncio.Semaphore(AT_ONCE)
+        self._renewing = asyncio.Semaphore(AT_ONCE)
+        """Of those who could look: whoever strangers are, they are not among them."""
 
     async def find(self, authorization: str) -> T | HTTPStatus:
         """Return what `admit` makes of the user, or why the user may not get the path.
@@ -56,7 +58,7 @@ class Bearers(Generic[T]):
         # Who is known waits behind no strangers.
         if (known := self._remembered(digest)) is not None:
             return known
-        async with self._asking:
+        async with self._renewing if digest in self._known else self._asking:
             if (known := self._remembered(digest)) is not None:
                 return known
             try:
