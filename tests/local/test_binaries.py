@@ -53,7 +53,7 @@ def fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
     ("assets", "there", "found", "said"),
     [
         ("assets", {"assets": ALL, "one": ALL}, dict.fromkeys(ALL, "assets"), ""),
-        ("misspelt", {"one": ALL}, {"etcd": "one"}, "no kube-apiserver, "),
+        ("misspelt", {"one": ALL}, {"etcd": "one"}, "no kube-apiserver in "),
         ("", {"one": ALL}, {"etcd": "one"}, ""),
         # Most machines have a kubectl, of whatever age.
         ("", {"one": ("kubectl",)}, {"kubectl": "built"}, ""),
@@ -111,6 +111,25 @@ def test_another_version_on_path_is_passed_over(
     where = fill("cache/muster/controlplane/v1.35.1/" + downloads.folder("1.35.1").name)
     assert binaries.find("1.35.1")["etcd"] == [str(where / "etcd")]
     assert binaries.find("1.30.0")["etcd"] != [str(where / "etcd")]
+
+
+def test_what_an_envtest_folder_lacks_is_downloaded_for_its_version(
+    fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its API server gets a controller manager and a scheduler of its own version."""
+    assets = fill("assets", *ENVTEST, "kwok", version="1.33.1")
+    monkeypatch.setenv(binaries.ASSETS, str(assets))
+    asked = []
+
+    def fetch(names: list[str], version: str, *, exact: bool) -> Path:
+        asked.append((sorted(names), version, exact))
+        return fill("fetched", *names)
+
+    monkeypatch.setattr(downloads, "fetch", fetch)
+    found = binaries.find()
+    assert asked == [(["kube-controller-manager", "kube-scheduler"], "1.33.1", True)]
+    assert found["kube-apiserver"] == [str(assets / "kube-apiserver")]
+    assert found["kube-scheduler"][0].endswith("fetched/kube-scheduler")
 
 
 def test_what_cannot_be_downloaded_is_built(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:

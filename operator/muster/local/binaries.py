@@ -123,16 +123,25 @@ def _programs(folder: Path) -> Found:
 
 
 def _assets(version: str | None) -> Found:
-    """Take the folder of KUBEBUILDER_ASSETS if it has all of the core."""
+    """Take the folder of KUBEBUILDER_ASSETS; what an envtest archive lacks is downloaded."""
     if not os.environ.get(ASSETS):
         return {}
-    folder = Path(os.environ[ASSETS])
+    folder, reason = Path(os.environ[ASSETS]), ""
     there = _programs(folder)
+    if _CORE[0] in there and version not in {None, version_of(folder)}:
+        return {}
+    if _CORE[0] in there and missing(there, _CORE):
+        try:
+            rest = _programs(
+                downloads.fetch(missing(there, _CORE), version_of(folder), exact=True)
+            )
+            there |= {name: rest[name] for name in missing(there, _CORE)}
+        except downloads.DownloadError as error:
+            reason = f" ({error})"
     if lacking := missing(there, _CORE):
-        print(f"{ASSETS} is not used: no {', '.join(lacking)} in {folder}", file=sys.stderr)
-    elif version in {None, version_of(folder)}:
-        return there
-    return {}
+        lacks = ", ".join(lacking if reason else _CORE[:1])
+        print(f"{ASSETS} is not used: no {lacks} in {folder}{reason}", file=sys.stderr)
+    return {} if lacking else there
 
 
 def _places(version: str | None) -> Found:
