@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 530,
     "frameworks": 2794,
     "gang": 1480,
-    "kube": 3526,
-    "local": 3033,
+    "kube": 3528,
+    "local": 3060,
     "muster": 1146,
     "runtime": 2167,
     "scheduler": 10052,
     "store": 3028,
-    "tests": 68895,
+    "tests": 68964,
     "tools": 3868,
 }
 

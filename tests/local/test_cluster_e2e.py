@@ -386,9 +386,9 @@ def names_of(made: Cluster, kind: str) -> set[str]:
 
 @pytest.mark.full
 def test_a_cluster_that_was_there_is_given_what_it_lacks_and_left_as_it_was(
-    there: Cluster, theirs: Path, few_crds: Path
+    running: Cluster, there: Cluster, theirs: Path, few_crds: Path
 ) -> None:
-    """Nodes of its own, CRDs; only kwok is started."""
+    """Nodes of its own, CRDs; only kwok is started. `env` fails for another cluster's context."""
     kinds = ("Node", "Namespace", "CustomResourceDefinition")
     before = {kind: names_of(there, kind) for kind in kinds}
     text = theirs.read_text()
@@ -407,6 +407,11 @@ def test_a_cluster_that_was_there_is_given_what_it_lacks_and_left_as_it_was(
     assert status.stdout.count("pid") == 1
     env = f'eval "$({" ".join(LOCAL)} env --name guest)"; kubectl config view --minify -o name'
     assert subprocess.run(["sh", "-c", env], check=True, timeout=PATIENCE).returncode == 0
+    theirs.write_text(running.kubeconfig.read_text())
+    moved = local("env", "--name", "guest")
+    assert (moved.returncode, moved.stdout) == (1, "false\n")
+    assert f"{theirs} leads to another cluster now" in moved.stderr
+    theirs.write_text(text)
 
     down = local("down", "--name", "guest")
     assert (down.returncode, down.stderr) == (0, "guest is down\n")

@@ -58,3 +58,24 @@ def test_ended_kwok_is_restarted_once(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(handle.ClusterError, match="kwok ended"):
         asyncio.run(contents._wait("nodes", ready, made))
     assert len(starts) == 1
+
+
+@pytest.mark.parametrize(("uid", "leads"), [("theirs", True), ("other", False)])
+def test_kubeconfig_that_leads_to_another_cluster_is_refused(
+    tmp_path: Path, uid: str, leads: bool
+) -> None:
+    """Its current context may have been changed since `up`."""
+
+    async def serve(_request: web.Request) -> web.Response:
+        return web.json_response({"kind": "Namespace", "metadata": {"uid": uid}})
+
+    async def story() -> None:
+        async with answered(tmp_path, serve) as path:
+            there = handle.Existing(str(path), "https://here", "theirs")
+            await asyncio.to_thread(contents.require, there)
+
+    if leads:
+        asyncio.run(story())
+        return
+    with pytest.raises(handle.ApiError, match=r"leads to another cluster now: .* use-context"):
+        asyncio.run(story())

@@ -219,6 +219,10 @@ def _missing(name: str) -> str:
 def _env(args: argparse.Namespace) -> int:
     try:
         meant = found(args)
+        if meant.existing:
+            from muster.local import contents  # noqa: PLC0415 -- takes a second, few commands ask
+
+            contents.require(meant.existing)
     except (cluster.ClusterError, OSError):
         print(EVAL_FAILS)
         raise

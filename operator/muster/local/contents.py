@@ -203,6 +203,19 @@ async def _identity(kube: Kube) -> str:
     return str((await kube.get(_ITSELF))["metadata"]["uid"])
 
 
+def require(there: Existing) -> None:
+    """Raise ClusterError if the kubeconfig of a cluster leads to another one, or to none."""
+    ask(Path(there.file), functools.partial(_require, there))
+
+
+async def _require(there: Existing, kube: Kube) -> None:
+    if await _identity(kube) != there.uid:
+        raise ApiError(
+            f"{there.file} leads to another cluster now: choose the context of {there.server} by "
+            "`kubectl config use-context`"
+        )
+
+
 def clear(there: Existing, mark: str, say: Say) -> None:
     """Remove the simulated nodes, the namespace and unused CRDs; report what stays."""
     try:
@@ -215,8 +228,7 @@ def clear(there: Existing, mark: str, say: Say) -> None:
 
 
 async def _clear(there: Existing, mark: str, say: Say, kube: Kube) -> None:
-    if await _identity(kube) != there.uid:
-        raise ApiError(f"{there.file} leads to another cluster")
+    await _require(there, kube)
     mine = {"labelSelector": f"{nodes.MARK}={mark}"}
     for path in ("/api/v1/nodes", "/api/v1/namespaces"):
         for document in await listed(kube, path, mine):

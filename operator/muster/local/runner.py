@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from muster.api import manifest
 from muster.kube import loops
 from muster.kube.client import BROKEN, ApiError, fetch
-from muster.local import cluster, kubeconfig, layout, processes
+from muster.local import cluster, contents, kubeconfig, layout, processes
 from muster.local.handle import LOOPBACK, Cluster, ClusterError
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def start(where: Cluster, manifests: Path, flags: Sequence[str] = ()) -> Runner:
 
     `manifests` is the folder of an overlay or of a base, whose roles it gets.
     """
+    if where.existing:
+        contents.require(where.existing)
     made = Runner(where, health=cluster.free_port())
     config = where.files.kubeconfig_of(NAME)
     kubeconfig.write(config, _config(where, _install(where, manifests)))
