@@ -18,7 +18,7 @@ seconds, and written by several clocks."""
 
 
 class State(StrEnum):
-    """What a pod's place was at a time."""
+    """What a replica was at a time."""
 
     QUEUED = "queued"
     """It waited for a node."""
@@ -48,7 +48,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One pod of a place."""
+    """One pod of a replica."""
 
     created: float
     placed: float | None = None
@@ -103,10 +103,7 @@ class Span:
 
 
 def timeline(history: History, place: Place, until: float) -> Iterator[Span]:
-    """Yield what a place was, without a gap from the job's creation to its end, or to `until`.
-
-    Times that contradict each other are taken in order: no span ends before it begins.
-    """
+    """Yield the states from creation to end, or `until`, without a gap or a negative span."""
     end = max(min(until if history.ended is None else history.ended, until), history.created)
     stop = end if history.suspended is None else max(min(history.suspended, end), history.created)
     at, state = history.created, State.QUEUED

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of all commands: one grammar for names and flags, and what may come next.
+"""Arguments of all commands: one grammar for names and flags, and their completion.
 
-`muster __complete WORDS` prints that as programs made with Cobra do, so that kubectl, which knows
-that convention, completes `kubectl muster` too.
+`muster __complete WORDS` prints as programs made with Cobra do, so that kubectl can complete it.
 """
 
 from __future__ import annotations
@@ -41,10 +40,7 @@ class Reference:
 
 
 def reference(words: Sequence[str], namespace: str = "", selector: str = "") -> Reference:
-    """Return the object that the words name. Raises ArgumentError.
-
-    `namespace`: value of the flag -n, which must not contradict the words.
-    """
+    """Return the named object; raises ArgumentError, also if -n `namespace` contradicts it."""
     written = " ".join(words)
     if selector and not words:
         return Reference(namespace=namespace, selector=selector)
@@ -69,10 +65,9 @@ class Parser(argparse.ArgumentParser):
 def parse(
     parser: argparse.ArgumentParser, words: Sequence[str], width: Callable[[str], int]
 ) -> argparse.Namespace:
-    """Return the parsed words; `rest` has the flags of `muster run` among them.
+    """Return the parsed words; `rest` has the flags of `muster run`. Raises SystemExit.
 
-    `width`: the number of words that a flag of `muster run` takes with its value, 0 for any other
-    word. Raises SystemExit.
+    `width`: the number of words of a flag of `muster run` with its value, 0 for other words.
     """
     root = parser
     parser, left = _command(root, words)
@@ -159,7 +154,6 @@ def completions(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
 def _next(
     parser: argparse.ArgumentParser, before: Sequence[str], begun: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield words and what they mean."""
     parser, left = _command(parser, before)
     pending: argparse.Action | None = None
     options = parser._option_string_actions  # noqa: SLF001 -- argparse shows it nowhere else

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`muster bundle`: what a bug report needs, in one file without secrets.
-
-Objects keep their fields, numbers and names. Texts of any other field are replaced, because they
-may be secrets.
-"""
+"""`muster bundle`: a bug report in one file. Texts that may be secrets are replaced."""
 
 from __future__ import annotations
 
@@ -49,7 +45,6 @@ FREE: Final = frozenset({
 AMOUNTS: Final = frozenset({
     "limits", "requests", "minResources", "capability", "guarantee", "deserved", "allocated",
 })  # fmt: skip
-"""Fields whose values are quantities."""
 
 
 async def bundle(

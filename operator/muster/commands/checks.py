@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be wrong with an installation, and the cure: facts in, findings out.
+"""What may be wrong with an installation, and the remedy: facts in, findings out.
 
-A check is a function of the facts and a row of `CHECKS`, which names the facts it looks at. What
-could not be read is told as such, and nothing is concluded from it.
+A check is a function and a row of `CHECKS`. Nothing is concluded from facts that were not read.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ DEPLOYMENT: Final = {
     "app.kubernetes.io/name": "muster",
     "app.kubernetes.io/component": "operator",
 }
-"""Labels of the operator's Deployment."""
 OPERATORS: Final = ("training-operator", "mpi-operator", "tf-operator", "pytorch-operator")
 """Images of operators that reconcile the same jobs."""
 SCHEDULERS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -41,8 +39,7 @@ APPLY: Final = "kubectl apply --server-side -k"
 STALE: Final = 3
 """Lease durations without a renewal after which nobody leads."""
 LAST_PART: Final = 0.25
-"""Of a certificate's time, in which it should have been renewed long ago: that is due with a third
-left."""
+"""Share of a certificate's time at its end; renewals are expected with a third left."""
 RENEWAL: Final = "the log of who renews it (the operator, or cert-manager) says what is in the way"
 MOST: Final = 3
 """Of many things as many are named."""
@@ -140,8 +137,7 @@ class Lease:
     renewed: float
     duration: float
     runs: bool | None = None
-    """Whether its holder is a pod that runs, and may be that operator; None: unknown. Whoever may
-    write a Lease can write anything into it."""
+    """Whether its holder is an operator's running pod; None: unknown. The Lease is untrusted."""
 
     @classmethod
     def of(cls, document: Json) -> Lease:
@@ -203,7 +199,6 @@ class Facts:
     crds: Mapping[str, str] = field(default_factory=dict)
     """Name -> in what the CRD is not that of this program; empty: in nothing."""
     missing: tuple[Access, ...] = ()
-    """What the operator's account may not."""
     components: Mapping[str, tuple[Access, ...]] = field(default_factory=dict)
     """Component of the manifests -> what its account may not that jobs in the cluster need."""
     served: frozenset[tuple[str, str]] = frozenset()
@@ -213,7 +208,6 @@ class Facts:
     jobs: tuple[Job, ...] = ()
     """Jobs that are not over."""
     queues: Mapping[str, str] = field(default_factory=dict)
-    """Name -> state."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """Field -> why it could not be read, and by which permission it can."""
 
@@ -224,7 +218,7 @@ Findings = Iterator[tuple[Severity, str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that may be wrong."""
+    """One possible problem."""
 
     name: str
     find: Callable[[Facts], Findings]

@@ -24,14 +24,12 @@ RESUME: Final = (
     "kubectl patch {name} -n {namespace} --type=merge "
     '-p \'{{"spec":{{"runPolicy":{{"suspend":false}}}}}}\''
 )
-"""The command that resumes a job."""
 
 
 async def restart(kube: Kube, namespace: str, what: Reference) -> AsyncGenerator[str, None]:
-    """Suspend a job, wait until its last pod is gone, and resume it.
+    """Suspend a job, wait until its last pod is gone, and resume it, also if interrupted.
 
-    An interrupted restart resumes the job. Raises RefusedError, with the command that resumes the
-    job if it may have been left suspended.
+    Raises RefusedError, with the command that resumes a job that may be left suspended.
     """
     job = await _find(kube, namespace, what)
     name, resume = named(job), RESUME.format(name=named(job), namespace=job.namespace)

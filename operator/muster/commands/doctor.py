@@ -43,10 +43,9 @@ ReadFlags = Callable[[Sequence[str], Mapping[str, str], str], Settings]
 
 
 async def doctor(chosen: Settings, read_flags: ReadFlags, home: str, *, as_json: bool) -> Answer:
-    """Say what is wrong with the installation, with the cure; the code is that of the findings.
+    """Return findings and remedies; `read_flags` parses a Deployment's arguments.
 
-    `read_flags` makes the settings of a Deployment's arguments, `home` is the operator's
-    namespace, empty for the usual one.
+    `home` is the operator's namespace, empty for the usual one.
     """
     async with connected(chosen) as kube:
         facts = await _Reader(kube, chosen, read_flags, home or HOME).read()
@@ -258,7 +257,6 @@ class _Reader:
         return tuple(views)
 
     async def _jobs(self) -> tuple[Job, ...]:
-        """Return the jobs that are not over."""
         asked = f"list the jobs of {names.GROUP}"
         reading = live.permitted_jobs(self._kube, "")
         found, _ = await self._known("jobs", asked, reading, ([], ""))

@@ -96,10 +96,7 @@ def document(standing: Standing) -> Json:
 
 
 async def explain(settings: Settings, what: Reference | None, asked: Asked) -> Answer:
-    """Return the report on a job, PodGroup or batch Job, named directly or by one of its pods.
-
-    Without a reference, or with a selector: one line for each job and gang.
-    """
+    """Return the report on the object; without one or with a selector, a line for each gang."""
     if asked.what_if or asked.cluster != LIVE:
         return await questions.what_if(settings, what, asked)
     async with connected(settings) as kube:
@@ -127,7 +124,6 @@ class _Reader:
         self.unread: list[str] = []
         """What could not be read, in sentences."""
         self._reported: dict[str, float | None] = {}
-        """By key."""
 
     async def read(self, selector: str) -> None:
         """Read all. Raises ApiError if jobs cannot be read, and connection errors."""
@@ -159,7 +155,6 @@ class _Reader:
         self._reported[key] = max(filter(None, map(edge.parse_time, times)), default=None)
 
     def standing(self, key: str) -> Standing:
-        """Return how a job or gang stands."""
         job = self.store.jobs.get(key)
         if job is None:
             found = of_group(self.store, key)

@@ -184,10 +184,7 @@ def is_kind(spelled: str, kind: str) -> bool:
 
 
 async def find(kube: Kube, namespace: str, what: Reference) -> Job:
-    """Return the job that the reference names.
-
-    `namespace`: of references without one. Raises RefusedError, ApiError, connection errors.
-    """
+    """Return the job; `namespace`: default. Raises RefusedError, ApiError, connection errors."""
     space = what.namespace or namespace
     if what.kind and not any(is_kind(what.kind, each) for each in FRAMEWORKS):
         kinds = ", ".join(map(str.lower, FRAMEWORKS))

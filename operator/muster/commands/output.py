@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one place where commands print what the cluster holds: as text, tables, JSON or YAML.
 
-Names, messages and log lines of tenants may contain characters that steer a terminal or reverse
-the direction of text. They are replaced by spaces.
+Characters of tenants that steer a terminal or reverse the text direction become spaces.
 """
 
 from __future__ import annotations

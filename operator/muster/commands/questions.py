@@ -74,10 +74,7 @@ class Asked:
 
 
 async def snapshot(settings: Settings, source: str) -> Answer:
-    """Return a recording as a file: of the cluster now, or of a running allocator by its URL.
-
-    Of the cluster it is what an allocator would see that began now, which is said.
-    """
+    """Return a recording of an allocator by URL, or of the cluster as a new one would see it."""
     if source != LIVE:
         url = source if "/debug/" in source else f"{source.rstrip('/')}/debug/snapshot"
         return Answer(json_text(await client.fetch(url)))
@@ -96,10 +93,7 @@ def replay(file: str) -> Answer:
 
 
 async def simulate(settings: Settings, files: Sequence[str], asked: Asked) -> Answer:
-    """Say whether the jobs of these files would fit, and where; NO if one of them would not.
-
-    Asked of all gangs, say where these would stand beside the jobs.
-    """
+    """Return whether and where jobs, or all gangs beside them, fit; NO if a job does not."""
     there = await _observed(settings, asked)
     documents = [document for file in files for document in render.documents(file)]
     seen, keys = with_offers(there.seen, documents, asked.namespace)
@@ -128,10 +122,7 @@ async def what_if(settings: Settings, what: Reference | None, asked: Asked) -> A
 
 
 def key_of(known: Iterable[str], store: Store | None, what: Reference, namespace: str) -> str:
-    """Return which of these keys of gangs and jobs the reference means; empty: none.
-
-    Pods and PodGroups of gangs, too, are found in a store. Raises RefusedError for several.
-    """
+    """Return the key, also of a stored pod or PodGroup, or "". Raises RefusedError for several."""
     there = [key for key in dict.fromkeys(known) if key.endswith(f"/{namespace}/{what.name}")]
     kinds = {key: key.partition("/")[0] for key in there}
     # Gangs of several APIs may share a kind.
@@ -223,7 +214,6 @@ class Computed:
         return Answer("".join(self.report(key) for key in keys), code)
 
     def _standing(self, key: str) -> Standing:
-        """Return how a gang would stand."""
         gang, decision, starts = self.gangs[key], self.decisions.get(key), ""
         verdict = Reported("", GangPhase.RUNNING)
         if decision is not None:

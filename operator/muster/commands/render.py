@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`muster render`: what a job would become, found out by the controller core without a cluster.
-
-The passes are those of the operator; in between, everything that was created is there and runs.
-"""
+"""`muster render`: what the controller core makes of a job whose objects all exist and run."""
 
 from __future__ import annotations
 
@@ -150,10 +147,7 @@ def parsed(written: str | bytes, called: str) -> Iterator[Json]:
 
 
 def _listed(document: Any, where: str, at: str = "") -> Iterator[Json]:
-    """Yield the objects of a document, which may be a list of them. Raises UnreadableError.
-
-    `where` begins messages, `at` is the path in the document.
-    """
+    """Yield a document's objects; messages have `where` and path `at`. Raises UnreadableError."""
     if not isinstance(document, dict):
         raise UnreadableError(f"{where}{at or 'it'} is no object")
     kind, listed = text(document.get("kind")), document.get("items")

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`muster report`: what became of the devices that jobs asked for, read from what is left of them.
-
-That is the jobs' status, their pods, and the events of pods that are gone. Nobody keeps more.
-"""
+"""`muster report`: use of requested devices, from all that is left: status, pods and events."""
 
 from __future__ import annotations
 
@@ -35,17 +32,15 @@ GPU: Final = "/gpu"
 EVICTIONS: Final = frozenset({"EvictionByEvictionAPI", "PreemptionByScheduler"})
 """Reasons of the condition DisruptionTarget of a pod that has to make room."""
 Named = tuple[str, str]
-"""Namespace and name."""
 
 
 async def report(
     settings: Settings, jobs: Reference, since: float, resource: str, by: str, style: str
 ) -> Answer:
-    """Return what became of the devices in the last `since` seconds.
+    """Return what became of the devices in the last `since` seconds; the complaint: unread parts.
 
     `jobs`: a namespace, empty for all, and a selector; `resource`: empty for every kind of GPU;
-    `by`: job, queue or namespace; `style`: text, csv or json. The complaint names what was not
-    read.
+    `by`: job, queue or namespace; `style`: text, csv or json.
     """
     async with connected(settings) as kube:
         _, settings, unknown = await published.read(kube, settings)
@@ -117,10 +112,7 @@ def _amounts(row: Row) -> Json:
 async def _read(
     kube: Kube, jobs: Reference, queue: str, resource: str
 ) -> tuple[list[History], list[str]]:
-    """Return the jobs' histories, of one's own namespace if not of all, and what was not read.
-
-    Raises ApiError where not even those are shown.
-    """
+    """Return histories, at least of one's namespace or ApiError, and what was not read."""
     params = {"labelSelector": jobs.selector} if jobs.selector else {}
     found, namespace = await live.permitted_jobs(kube, jobs.namespace, **params)
     unread = []

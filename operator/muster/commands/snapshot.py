@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an allocator would see that began to work now: the cluster as it is, read once.
-
-Jobs that are not submitted yet may be added, as the gangs that they would be.
-"""
+"""What a newly started allocator would see, and jobs not yet submitted as gangs."""
 
 from __future__ import annotations
 
@@ -79,10 +76,9 @@ def inputs(store: Store, rules: GangRules, hold: float, now: float) -> Iterator[
 def with_offers(
     recording: Recording, documents: Iterable[Json], namespace: str
 ) -> tuple[Recording, Sequence[str]]:
-    """Return the recording with the gangs of these documents, the youngest of all, and their keys.
+    """Return the recording with the documents' gangs, the youngest of all, and their keys.
 
-    Jobs of all kinds, batch Jobs, pods and PodGroups count, other documents do not; a gang that
-    was there under the same key is replaced. Raises RefusedError.
+    Ignores all but jobs, pods and PodGroups; replaces equal keys. Raises RefusedError.
     """
     store = _known(recording)
     for number, document in enumerate(documents):

@@ -22,7 +22,6 @@ from muster.store.store import Callbacks, Store
 PAUSE: Final = 1.0
 """Seconds between two pictures, at the least."""
 ANEW: Final = "\x1b[H\x1b[2J"
-"""Clears a terminal."""
 BAR: Final = 24
 Held = Mapping[str, Mapping[str, int]]
 """KIND/NAMESPACE/NAME of a job, a group or another maker of pods -> what it holds of a node."""

@@ -119,9 +119,7 @@ class _Group:
     patches: deque[bytes] = field(default_factory=deque)
     """The differences that led to `number`, one each."""
     looked: float = 0.0
-    """Time of the last request."""
     whole: bytes = b""
-    """Cached response with the view."""
 
     def take(self, whole: View, name: Callable[[str], str]) -> None:
         """Update the view of the group from a complete one."""
@@ -161,7 +159,6 @@ class _Stream:
     """Empty without authentication."""
     address: str
     replaced: bool = False
-    """Whether a newer stream has its place."""
 
 
 class Dashboard:
