@@ -17,13 +17,13 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 5930,
-    "api": 2983,
-    "cluster": 6140,
+    "api": 2962,
+    "cluster": 6004,
     "commands": 5431,
     "controller": 4072,
     "dashboard": 527,
-    "frameworks": 2794,
-    "gang": 1480,
+    "frameworks": 2767,
+    "gang": 1449,
     "kube": 3528,
     "local": 3060,
     "muster": 1146,

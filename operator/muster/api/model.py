@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One job and what belongs to it, parsed once and then trusted.
 
-The values here are what both cores and the tables of rules speak about. They are made from the
-documents of the API server by `frameworks.loading.load` (jobs) and `store.parse` (the rest).
-Times are seconds since the epoch; resource amounts are plain integers in the units of
-`api.quantity`.
+Made by `frameworks.loading.load` (jobs) and `store.parse` (the rest). Times are seconds since the
+epoch; resource amounts are integers in the units of `api.quantity`.
 """
 
 from __future__ import annotations
@@ -56,8 +54,7 @@ class Replica:
     restart_policy: str
     """`Always`, `OnFailure`, `Never` or `ExitCode`."""
     packed: bytes
-    """The pod template, as the user wrote it, in JSON: parsed it takes 6 to 18 times as much
-    memory."""
+    """The pod template in JSON, as the user wrote it: parsed it takes 6 to 18 times the memory."""
     numbered: bool = True
     """Do its pods' names end in an index? Without one there is one pod."""
     batch: bool = False
@@ -80,10 +77,7 @@ class Replica:
         return found
 
     def pod_name(self, job: str, index: int) -> str:
-        """Return the name of a pod of the job of that name, e.g. `mnist-worker-0`.
-
-        Of a pod that a batch Job makes it is the batch Job's name.
-        """
+        """Return the name of the pod, or of the batch Job that makes it, e.g. `mnist-worker-0`."""
         return names.child(job, self.role, index if self.numbered else None)
 
     def index_of(self, job: str, name: object) -> int | None:
@@ -96,10 +90,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodNames(AbstractSet[str]):
-    """The names of all pods of some roles of a job, in order.
-
-    The names are computed on access: a job of 300 bytes may have 10,000 pods.
-    """
+    """The names of all pods of some roles, in order, computed on access: there may be 10,000."""
 
     job: str
     replicas: tuple[Replica, ...]
@@ -145,8 +136,7 @@ class SchedulingPolicy:
 
     min_available: int | None = None
     leasts: Mapping[str, int] = field(default_factory=dict)
-    """Role -> how many of its pods must start together, if its author says it role by role;
-    `min_available` is their sum."""
+    """Role -> minimum of its pods, if its author sets it by role; `min_available` is the sum."""
     queue: str = ""
     min_resources: Mapping[str, str] | None = None
     priority_class: str = ""
@@ -205,7 +195,7 @@ class Job:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     replicas: tuple[Replica, ...]
-    """In canonical order; empty if the job has problems that forbid reading them.
+    """In canonical order; empty if problems forbid reading them.
 
     Each has 0 replicas if the job asks for more pods than a job may have."""
     run_policy: RunPolicy
@@ -213,8 +203,7 @@ class Job:
     """The kind's own spec fields by their YAML names, defaults applied, e.g. `successPolicy`."""
     status: JobStatus
     service: str = ""
-    """Name of the one service under which its pods are found by their host names; empty: each
-    has one of its own, or none."""
+    """Name of the service for all its pods' host names; empty: one per pod, or none."""
     shared_above: int = SHARED_ABOVE
     """With more pods, what all of them must know stands in a ConfigMap."""
     problems: tuple[Problem, ...] = ()
@@ -243,10 +232,7 @@ class Job:
 
     @property
     def restarts_whole(self) -> bool:
-        """Whether the whole gang restarts with one failed member.
-
-        Never if a batch Job retries one of its pods.
-        """
+        """Whether the gang restarts with one failed member: never if a batch Job retries a pod."""
         asked = self.annotations.get(names.RESTART) == names.RESTART_GANG
         return asked and not any(replica.batch for replica in self.replicas)
 

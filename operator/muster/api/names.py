@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one door for names: groups, labels, annotations, states, reasons, and what a name may be.
+"""The one place for names that other programs read, and for what a name may be.
 
-Every string that another program reads (a label key, a condition reason, an event reason) stands
-here once. Closed sets are `StrEnum`s, so that a misspelt member is an error of the type checker.
+Closed sets are `StrEnum`s, so that the type checker finds a misspelt member.
 """
 
 from __future__ import annotations
@@ -222,10 +221,7 @@ NEVER_PREEMPTS: Final = "Never"
 
 
 class Event(StrEnum):
-    """Event reasons that do not carry the kind of the job.
-
-    Writes have others: Successful or Failed, then Create or Delete, then the kind of the object.
-    """
+    """Event reasons without a kind; writes have `SuccessfulCreate<Kind>` and the like."""
 
     SUCCESSFUL_DELETE_POD_GROUP = "SuccessfulDeletePodGroup"
     SUCCESSFUL_DELETE_PDB = "SuccessfulDeletePdb"
@@ -318,8 +314,5 @@ def flat(job: str) -> str:
 
 
 def child(job: str, role: str, index: int | None) -> str:
-    """Return the name of a job's pod and of its service, e.g. `mnist-worker-0`.
-
-    Without an index it is that of a role's only pod, e.g. `mnist-launcher`.
-    """
+    """Return the name of a job's pod and service; without an index, of a role's only pod."""
     return f"{flat(job)}-{role}" if index is None else f"{flat(job)}-{role}-{index}"

@@ -97,13 +97,8 @@ class GangRules:
         return min(float(asked), self.max_schedule_timeout) if asked else None
 
     def queues(self, known: Mapping[str, QueueInput]) -> list[QueueInput]:
-        """Return the queues that count, by those whose object is known.
-
-        Where nobody has made an object of the default queue, it is one of weight 1 without a
-        capability.
-        """
+        """Return the queues that have an object, and the default queue, implied if it has none."""
         implied = QueueInput(self.default_queue)
-        # The object, if there is one, wins over what is implied.
         return list(({self.default_queue: implied} | {**known}).values())
 
 
@@ -122,9 +117,8 @@ def wants_pods(job: Job) -> bool:
 def minimum(job: Job, later: int = 0, unreplaced: Mapping[str, int] | None = None) -> int:
     """Return how many pods of the job must start together, as its controller says.
 
-    `later`: how many cannot exist yet. Without them it is how many must have room together: that
-    of a pod that is still to come is kept from the start. `unreplaced`: role -> pods that failed
-    and get no replacement.
+    `later`: how many cannot exist yet; at 0, how many must have room together, as that of later
+    pods is kept from the start. `unreplaced`: role -> pods that failed and get no replacement.
     """
     framework = frameworks.of(job)
     least = framework.gang.minimum(job)
@@ -139,11 +133,7 @@ def asks(
     pods: Collection[PodView],
     unreplaced: Mapping[str, int],
 ) -> GangInput:
-    """Return what a job's gang asks as a whole, without its roles.
-
-    `sets` are the tasks that it wants, `pods` those that it has, `unreplaced` by role how many of
-    them failed and get no replacement.
-    """
+    """Return what a job's gang asks, without its roles; `unreplaced` as in `minimum`."""
     scheduling, start = job.run_policy.scheduling, standing.admission_time(job.status)
     allowed = job.run_policy.active_deadline_seconds
     limit: float = UNLIMITED if allowed is None else allowed
@@ -153,8 +143,7 @@ def asks(
         uid=job.uid,
         queue=scheduling.queue or rules.default_queue,
         created=job.created,
-        # Those that another scheduler places are no tasks here: to count them would be to wait for
-        # ever.
+        # Pods that another scheduler places are no tasks here: the gang would always miss them.
         min_member=max(0, minimum(job, unreplaced=unreplaced) - elsewhere(job, rules, unreplaced)),
         priority=_priority(named, rules, pods) if rules.group_priority else 0,
         priority_class=named or rules.default_class,
@@ -179,15 +168,11 @@ def leasts_of(job: Job, rules: GangRules, unreplaced: Mapping[str, int]) -> Mapp
 
 
 def topology_of(annotations: Mapping[str, Any], labels: Mapping[str, Any]) -> Topology | None:
-    """Return where these annotations ask that pods lie, as far as it can be read.
-
-    None: they do not say. `labels`: those of the same object. Where Kueue has queued the object,
-    Kueue itself applies its annotations.
-    """
+    """Return the topology that these annotations ask for, None if there is none to be read."""
     given = topology.given(annotations)
     if not given:
         return None
-    # Each pair has Muster's own name first, Kueue's second.
+    # Muster's annotation first, then Kueue's: Kueue applies the latter to objects that it queues.
     most = 1 if names.KUEUE_QUEUE in labels else 2
     required, preferred, level, size = (
         next((given[key] for key in keys[:most] if key in given), "")
@@ -207,10 +192,9 @@ def task_sets(
     admitted: Mapping[str, Json],
     charges: Mapping[str, Mapping[str, int]],
 ) -> tuple[TaskSet, ...]:
-    """Return the tasks that a job wants of the allocator, role by role; none if it wants nothing.
+    """Return the tasks of each role of a job, none if it wants nothing; ValueError as `shapes_of`.
 
-    `admitted`: the templates as their pods will be stored, by type. `charges`: role -> quota
-    dimension -> what one pod takes. Raises ValueError for a quantity that is none.
+    `admitted`: stored templates by type. `charges`: role -> quota dimension -> what a pod takes.
     """
     shapes, here = shapes_of(job, admitted), placed_here(job, rules)
     if not any(replica.replicas for replica in here):
@@ -246,26 +230,21 @@ def elsewhere(job: Job, rules: GangRules, unreplaced: Mapping[str, int]) -> int:
 
 def _movable(job: Job, sets: Sequence[TaskSet]) -> bool:
     """Say whether the job may start again elsewhere: nothing ties its pods but room and labels."""
-    # A move is planned on room alone; who is bound to volumes or neighbours might fit nowhere
-    # else.
+    # Moves are planned on free resources alone: pods bound to volumes or peers might fit nowhere.
     tied = any(term.link is not Link.FOND for each in sets for term in each.shape.ties)
     held = any(each.shape.stored or each.shape.node_name or each.gated for each in sets)
     return restarts(job) and not (tied or held)
 
 
 def critical(namespace: str, pods: Iterable[PodView]) -> bool:
-    """Say whether a gang of such pods is part of what keeps the cluster itself at work.
-
-    Only what the API server has let in says so.
-    """
+    """Return whether the cluster depends on the gang: only admission grants a system class."""
     system = any(pod.priority_class.startswith(names.SYSTEM_CLASSES) for pod in pods)
     return system or namespace == names.SYSTEM_NAMESPACE
 
 
 def _carried_class(job: Job, rules: GangRules, pods: Collection[PodView]) -> str:
     """Return the class that the job names and its pods carry, or will as they are created."""
-    # Pods that are there say what admission has made of them; only without any the templates
-    # count.
+    # Existing pods have the class that admission gave them; only without any do templates count.
     carried = {pod.priority_class for pod in pods if not pod.terminal} or {
         demand.pod_class(job, replica, rules.priorities)
         for replica in placed_here(job, rules)
@@ -307,17 +286,13 @@ def restarts(job: Job) -> bool:
 def templates(job: Job, classes: Container[str] = (), *, limited: bool = False) -> dict[str, Json]:
     """Return the template of each role as its pods are sent to the API server, by type.
 
-    `classes`: the PriorityClasses that exist. `limited`: a LimitRange bounds the namespace's
-    containers.
+    `classes`: existing PriorityClasses. `limited`: a LimitRange bounds the namespace's containers.
     """
     return {r.type: _whole(job, r, classes, Waiting(limited=limited)) for r in job.replicas}
 
 
 def shapes_of(job: Job, admitted: Mapping[str, Json]) -> dict[str, PodShape]:
-    """Return the shape of each role by the templates as their pods will be stored, by type.
-
-    Raises ValueError for a quantity that is none.
-    """
+    """Return the shape of each role's stored pods, by type; ValueError for an invalid quantity."""
     common, found = labels(job, frameworks.of(job)), {}
     for replica in job.replicas:
         template = admitted[replica.type]

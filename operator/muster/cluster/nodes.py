@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes: read from a document, matched with a pod's constraints, kept as growing arrays.
-
-Matching goes by the rules of the Kubernetes scheduler. The arrays are changed in place, event by
-event; nodes are rows in slots that are given to the next node when theirs has gone.
-"""
+"""Nodes: parsed, matched by kube-scheduler's rules, kept in growing arrays of reused slots."""
 
 from __future__ import annotations
 
@@ -58,8 +54,7 @@ class NodeView:
     @property
     def usable(self) -> bool:
         """Say whether anybody's pods may come here; nodes set apart for some are for somebody."""
-        # Other taints set a node apart for those who tolerate them: it counts for the totals that
-        # they share.
+        # Other taints reserve a node for pods that tolerate them: it counts for shared totals.
         closed = any(taint.key.startswith(CLOSING) for taint in self.taints)
         return self.ready and not self.unschedulable and not closed
 
@@ -126,14 +121,10 @@ _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 def barrier(shape: PodShape, node: NodeView) -> str:
-    """Return why the node does not suit the shape, as kube-scheduler puts it; empty if it does.
-
-    Resources and ports in use are not looked at.
-    """
+    """Return kube-scheduler's reason against the node, else empty; usage does not matter."""
     if not node.ready:
         return NOT_READY
-    # In the order in which kube-scheduler runs its filters, so that both name the same reason:
-    # unschedulable, name, taints, then affinity.
+    # In the order of kube-scheduler's filters, so that both name the same reason.
     if node.unschedulable and not _tolerated(_CORDON, shape.tolerations):
         return UNSCHEDULABLE
     if shape.node_name and shape.node_name != node.name:
@@ -148,10 +139,7 @@ def barrier(shape: PodShape, node: NodeView) -> str:
 
 
 def selected(shape: PodShape) -> Mapping[str, frozenset[str]]:
-    """Return the node labels that the shape requires, each with the values that it accepts.
-
-    Terms of a node affinity are alternatives, so they count only if there is exactly one.
-    """
+    """Return the required labels with accepted values; several affinity terms are alternatives."""
     found = {key: frozenset({value}) for key, value in shape.selector}
     for one in shape.affinity[0].labels if shape.affinity and len(shape.affinity) == 1 else ():
         if one.operator == "In":
@@ -212,11 +200,10 @@ MAX_GROUPINGS: Final = 64
 
 
 class Vocabulary:
-    """The columns of resource names, and the vectors of amounts.
+    """The columns of resource names, only added until `begin`, and the vectors of amounts.
 
     A name has a column if a gang requests it, a queue limits it, or it is one of `ALWAYS` that a
-    node offers. So have the devices that most nodes offer, for the dashboard, but no more than
-    `MAX_IDLE_DEVICES`. Other names are not read. Columns are only added, until `begin`.
+    node offers. So have the `MAX_IDLE_DEVICES` that most nodes offer, for the dashboard.
     """
 
     def __init__(self) -> None:
@@ -297,8 +284,7 @@ class Vocabulary:
             if column is not None:
                 made[column] = amount
             elif amount and name in self._shared:
-                # An amount of any size: no node offers it, so that one is as far out of reach as a
-                # million.
+                # Of any size: no node offers it, so one is as far out of reach as a million.
                 made[self.columns[SHARED]] += SLOT
         return made
 
@@ -358,8 +344,7 @@ class NodeColumns:
         self.population += 1
         self._vocabulary.withdraw(self.views.pop(name).allocatable)
         for array in (self.allocatable, self.used, self.releasing, self.load):
-            # Whoever gets the slot next begins with nothing; positions follow names, so that an
-            # empty slot is seen by nobody.
+            # The slot's next node begins with nothing used; an empty slot is never read.
             array[slot] = 0
         self._free.append(slot)
         self._order = self._fixed = None
@@ -392,8 +377,7 @@ class NodeColumns:
     def order(self) -> tuple[tuple[str, ...], Mapping[str, int], IntArray]:
         """Return the names in order, their positions, and the slot at each position."""
         if self._order is None:
-            # By name, so that ties between nodes are decided the same way whatever order they came
-            # in.
+            # By name, so that ties between nodes do not depend on the order in which they came.
             names = tuple(sorted(self.slots))
             index = {name: position for position, name in enumerate(names)}
             slots = np.array([self.slots[name] for name in names], np.int64)
@@ -401,11 +385,7 @@ class NodeColumns:
         return self._order
 
     def alike(self, values: frozenset[str], presence: frozenset[str], *, names: bool) -> Groups:
-        """Return the nodes in groups within which all are the same to whoever looks at these.
-
-        `values`, `presence`: labels of which the value matters, and whether there is any. `names`:
-        the name matters.
-        """
+        """Return groups of nodes equal in state, taints, and these labels; `names`: in name."""
         key = (values, presence, names)
         if key not in self._alike:
             if len(self._alike) == MAX_GROUPINGS:

@@ -175,8 +175,7 @@ class PodAffinity:
 
     def is_friend(self, identity: Identity) -> bool:
         """Say whether pods that waited at the last look may start where such a one has come."""
-        # A cycle that nothing comes of does no harm, but a comparison with each of many terms
-        # does, as it is made for each pod that comes.
+        # A cycle without result is harmless; comparing each new pod with many terms is not.
         return any(
             count == MAX_COMPARISONS or self.counts.matches(term.who, identity)
             for count, term in enumerate(self._profiles.friends.candidates(identity))
@@ -194,9 +193,8 @@ class PodAffinity:
     ) -> tuple[list[Gang], dict[int, PodShape], dict[int, PodShape]]:
         """Make the terms of all pod sets that wait, and give them shapes of their own if need be.
 
-        `shapes`: of the pod sets of each gang. `cut`: the gangs that are `too_expensive`.
-        `movable`: what may be moved is as what waits. Returns the gangs, and by id the shapes of
-        those pod sets, and of those of gangs that are deferred: these have no terms.
+        `shapes`: by gang and pod set. `cut`: the `too_expensive` gangs. `movable`: as if waiting.
+        Returns the gangs, and by id the shapes with terms, and those of deferred gangs, without.
         """
         made, known = [], dict[int, tuple[PodShape, Profile]]()
         wanted, rest = dict[int, PodShape](), dict[int, PodShape]()
@@ -204,8 +202,7 @@ class PodAffinity:
             (gang, list(zip(gang.pod_sets, own, strict=True)))
             for gang, own in zip(gangs, shapes, strict=True)
         ]
-        # Of pods that are on nodes `holders` has those terms that count; more are asked about only
-        # by who waits, or may be moved.
+        # `holders` has the terms of pods on nodes; others matter only for waiting or movable pods.
         self._profiles.follow(
             [
                 shape
@@ -290,17 +287,13 @@ class PodAffinity:
         meant: Mapping[PodAffinityTerm, Sequence[int]],
         pods: Iterable[PodUse],
     ) -> Iterator[AffinityTerm]:
-        """Yield the terms that the shape's own terms make.
-
-        Terms of one kind with one topology key make one, except for topology spread constraints.
-        """
+        """Yield the shape's own terms, one per kind and topology key, or spread constraint."""
         groups: dict[object, list[PodAffinityTerm]] = {}
         for term in shape.ties:
             group = term if term.link is Link.EVEN else (term.link, term.key)
             groups.setdefault(group, []).append(term)
         near = tuple(term for term in shape.ties if term.link is Link.NEAR)
-        # kube-scheduler counts a pod for required affinity only if it matches all terms of the
-        # incoming pod, for the other kinds each term by itself.
+        # As kube-scheduler: pods count for required affinity if all terms match, else per term.
         company = self._company(near, profile, meant, pods) if near else None
         counting = dict(self._counting([t for t in shape.ties if t.link is Link.EVEN], shape))
         for term, *more in groups.values():
@@ -351,8 +344,7 @@ class PodAffinity:
         if profile not in self._kept:
             by_key: dict[str, list[PodAffinityTerm]] = {}
             for term in profile:
-                # Anti-affinity is the one term that binds in both directions: it is asked of pods
-                # that run already, and of those that this cycle may place before.
+                # Anti-affinity alone binds both ways: also running pods, or placed before.
                 if term in owners or (term.link is Link.APART and term in self.counts.holders):
                     by_key.setdefault(term.key, []).append(term)
             self._kept[profile] = tuple(
@@ -402,10 +394,7 @@ class PodAffinity:
     def _counting(
         self, even: Sequence[PodAffinityTerm], shape: PodShape
     ) -> Iterator[tuple[tuple[bool, bool], BoolArray]]:
-        """Yield the policies of spread constraints, and (N,) the nodes whose pods count for those.
-
-        A node must have the labels of all of the pod's constraints, or it counts for none.
-        """
+        """Yield spread policies, and (N,) the nodes that count: those with the labels of all."""
         keys = dict.fromkeys(term.key for term in even)
         for policies, term in {_policies(term): term for term in even}.items():
             marks: BoolArray = np.logical_and.reduce([self._domain(key)[0] >= 0 for key in keys])
@@ -477,8 +466,7 @@ class _Company:
     there: IntArray
     """By the number of a node: how many of them are on it."""
     going: IntArray | None
-    """By the number of a node: how many of them are terminating. None: none, or they do not
-    count."""
+    """By the number of a node: how many of them are terminating; None: none, or not counted."""
     adds: Mapping[int, int]
     """Shapes whose own placements in this cycle change the counts, and by how much."""
     itself: int
@@ -523,9 +511,8 @@ def too_expensive(
 ) -> Collection[str]:
     """Return the gangs whose terms and volumes cost more than their share; charge the others.
 
-    Gangs for which capacity is kept are charged first and never left out: otherwise other gangs
-    would be placed there. `volumes`: the price of those of a shape. `cycle`: its time, and what
-    earlier ones cut off.
+    Gangs with reserved capacity always pay first: otherwise other gangs would be placed there.
+    `volumes`: the price of a shape's. `cycle`: its time, and what earlier cycles cut off.
     """
     now, deferred = cycle
     cut, paid = set[str](), set[int]()
@@ -581,15 +568,11 @@ class Prices:
 
 
 class Profiles:
-    """The terms that select the pods of shapes.
-
-    A shape is compared with a term once, however many cycles both of them are there.
-    """
+    """The terms that select the pods of shapes; each pair is compared once for all cycles."""
 
     def __init__(self, counts: TermCounts) -> None:
         self.friends = TermIndex()
-        """The terms of shapes that waited, or could be moved, when the last cycle began, by which
-        pods that come let others start."""
+        """Terms of shapes that waited or could move in the last cycle: new pods let them start."""
         self._rivals = TermIndex()
         """Their other terms."""
         self._counts = counts

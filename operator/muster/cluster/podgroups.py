@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods that somebody else made: to which gang they belong, what it asks, and what it is of them.
+"""Gangs of the pods of other controllers: membership, requests and state.
 
-The first mark that a pod carries counts. Groups are matched within one namespace. A pod without
-a mark belongs to the gang of its controller, or is one of its own. Tasks of such a gang are
-numbered by their position among its pods, oldest first.
+The first mark that a pod carries counts; without one its controller or the pod itself is the gang.
+Groups are matched within a namespace. Tasks are numbered by the pods' age, oldest first.
 """
 
 from __future__ import annotations
@@ -69,8 +68,7 @@ class Terms:
     asks: GangInput
     """Without its roles."""
     timeout: float | None = None
-    """Seconds for which places are kept for one that does not become whole; None: it does not
-    say."""
+    """Seconds for which places are kept for a partial gang; None: it does not say."""
     hold: float | None = None
     """Seconds for which the place of a lost member is kept; None: it does not say."""
     on_hold_expired: str = ""
@@ -80,10 +78,9 @@ class Terms:
 def parse_ask(
     document: Json, scheduler_names: Collection[str], kinds: Collection[str]
 ) -> Ask | None:
-    """Return what a pod asks of us; None if it names another scheduler.
+    """Return what a pod asks of Muster; None if it names another scheduler.
 
-    The pods of jobs of these `kinds` are asked for by their job. Raises ValueError for a bad
-    quantity.
+    Jobs of these `kinds` ask for their pods. Raises ValueError for a bad quantity.
     """
     spec, metadata = document.get("spec") or {}, document["metadata"]
     if spec.get("schedulerName") not in scheduler_names:
@@ -91,8 +88,7 @@ def parse_ask(
     owner = controller(metadata)
     if owner and owner.group == names.GROUP and owner.kind in kinds:
         return None
-    # A role whose pod a batch Job makes is asked for by the job as well: here it would be placed
-    # twice.
+    # The job asks for the pod of its batch Job as well: here it would be placed twice.
     if owner and owner.kind == names.BATCH_JOB:
         operator = (metadata.get("labels") or {}).get(names.OPERATOR_NAME)
         rows = (row for row in frameworks.rows() if row.roles.batch and row.kind in kinds)
@@ -221,10 +217,7 @@ def _group(
 
 
 def _plain(text: str) -> str:
-    """Return a text that ends nothing in a key, nor does a sentence: the API server takes any.
-
-    With a slash it would lead into another namespace. What it is changed into no object is called.
-    """
+    """Return a text that is safe in a key (a slash leads elsewhere), and the name of no object."""
     return _ODD.sub("_", text)
 
 
@@ -252,10 +245,7 @@ Members = Sequence[Member]
 
 
 def task_sets(members: Sequence[Member], *, by_role: bool = False) -> tuple[TaskSet, ...]:
-    """Return the pods by what the scheduler does not distinguish: shape, priority and labels.
-
-    `by_role`: their roles matter, which a label names.
-    """
+    """Return the pods by what the scheduler distinguishes; `by_role`: also by the role label."""
     sets: dict[tuple[str, PodShape, int, Labels, Topology | None], dict[int, str]] = {}
     for index, (pod, ask) in enumerate(members):
         role = role_of(pod) if by_role else ""

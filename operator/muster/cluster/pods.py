@@ -28,8 +28,7 @@ UNSUPPORTED_VOLUMES: Final = (
 """Volumes that tie a pod to nodes in ways that are not looked at."""
 CLAIM: Final = "persistentVolumeClaim"
 LONGEST_GRACE: Final = 3600
-"""Seconds that a pod may take to end while others wait for its room. With more it might be there
-for years: its author decides, and none of those whose room it is to become would start."""
+"""Maximum grace period in seconds that others wait for: a longer one might block for years."""
 LEAST_CPU: Final = 100
 LEAST_MEMORY: Final = 200 * 1024 * 1024
 """What a container counts for in scores that asks for nothing, as in kube-scheduler."""
@@ -210,8 +209,7 @@ class PodShape:
 def parse_use(doc: Json, *, foreign: bool = False) -> PodUse | None:
     """Return what a pod takes on its node; None if it has no node or has ended.
 
-    `foreign`: the node that its scheduler has nominated will do. Raises ValueError for a bad
-    quantity.
+    `foreign`: a nominated node will do. Raises ValueError for a bad quantity.
     """
     spec, metadata = doc["spec"], doc["metadata"]
     status, kept = doc.get("status") or {}, None
@@ -255,10 +253,7 @@ def departure(metadata: Json) -> tuple[bool, bool]:
 
 
 def shape_of(template: Json, namespace: str = "", labels: Labels | None = None) -> PodShape:
-    """Return the shape of a pod template, or of a whole pod. ValueError for a bad quantity.
-
-    `labels`: what the pods carry beside the template's own.
-    """
+    """Return the shape of a template or pod with more `labels`. ValueError for a bad quantity."""
     spec, metadata = template.get("spec") or {}, template.get("metadata") or {}
     identity = _identity(metadata, namespace, labels or {})
     terms = selectors.read(spec, identity)

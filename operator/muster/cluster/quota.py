@@ -84,10 +84,7 @@ class Admission:
     runtimes: Runtimes = field(default_factory=dict)
 
     def admitted(self, template: Json) -> Json:
-        """Return a template as its pods will be created.
-
-        With default requests and limits, and what their RuntimeClass adds.
-        """
+        """Return a template as its pods will be created: defaults and RuntimeClass applied."""
         return runtimeclass.applied(self._defaulted(template), self.runtimes)
 
     @property
@@ -108,13 +105,9 @@ class Admission:
         return {**template, "spec": {**spec, **lists}}
 
     def charge(self, admitted: Json) -> Mapping[str, int]:
-        """Return what one new pod takes of each quota that counts it, by dimension.
-
-        Raises ValueError for a bad quantity.
-        """
+        """Return what a new pod takes of quotas, by dimension; ValueError for a bad quantity."""
         spec = admitted.get("spec") or {}
-        # Limits are summed by the same rule as requests (sidecars, init containers, overhead), so
-        # they are put in the place of the requests and summed again.
+        # Limits are summed by the same rule as requests: they are put in their place for that.
         asked, allowed = podtemplate.requests(spec), podtemplate.requests(_limits(spec))
         taken: dict[str, int] = {}
         # Without its claims, which a controller creates only once the pod exists, it never runs.
@@ -195,10 +188,7 @@ class QuotaBook:
     def dimensions(
         self, pending: Iterable[Mapping[str, int]] = (), spaces: Collection[str] | None = None
     ) -> Mapping[str, Quota]:
-        """Return the quotas of these namespaces, or of all, for the scheduler core.
-
-        `pending` is taken by pods that are about to be created.
-        """
+        """Return the quotas of these namespaces, or of all, less what `pending` pods will take."""
         wanted = self._quotas if spaces is None else self._quotas.keys() & spaces
         everything = (view for space in wanted for view in self._quotas[space].values())
         found = {key: quota for view in everything for key, quota in view.dimensions()}

@@ -193,10 +193,7 @@ class ClusterColumns:
                 self._settle(use.namespace, use.name)
 
     def lets_start(self, use: PodUse) -> bool:
-        """Say whether a pod that comes to its node may let others start, that must be near it.
-
-        Those that were expected were known before.
-        """
+        """Return whether the pod may let pods start that must be near it; not if expected."""
         if self.assumed.get((use.namespace, use.name)) == use.node:
             return False
         return self._affinity.is_friend(Identity(use.namespace, use.labels))
@@ -207,8 +204,7 @@ class ClusterColumns:
 
     def assume(self, namespace: str, name: str, node: str, shape: PodShape) -> None:
         """Count the room of a wanted pod as used until `forget`, beside any pod of that name."""
-        # Under a key without a uid, so that it stands beside a pod of the same name that is still
-        # ending.
+        # A key without a uid: it stands beside a pod of the same name that is still terminating.
         self._put(shape.use(namespace, name, node))
         self.assumed[namespace, name] = node
         self._settle(namespace, name)
@@ -216,8 +212,7 @@ class ClusterColumns:
     def takes(self, node: str, shape: PodShape) -> bool:
         """Return whether a node takes a pod of the shape that was given it.
 
-        Not if it is gone, or was changed so that it does not suit or holds more than it offers.
-        One that is not ready may be back soon.
+        Not if it is gone, no longer suits or is overcommitted. One that is not ready may recover.
         """
         view = self._nodes.views.get(node)
         if view is None or not view.ready or node not in self._altered:
@@ -240,15 +235,11 @@ class ClusterColumns:
         return self._residents.get(node, {}).values()
 
     def fits(self, node: str, shape: PodShape) -> bool:
-        """Return whether the node is there and has room for a pod of that shape at this moment.
-
-        Ports and volumes are evaluated as well.
-        """
+        """Return whether the node has resources, ports and volumes for such a pod now."""
         if node not in self._nodes.slots:
             return False
         request = self._request(shape)
-        # Only what is asked for has to fit: a node that holds more of something else than it has
-        # is no obstacle to a pod without it.
+        # Only requested resources have to fit: the node may be overcommitted in any other.
         free = self._free(node)
         if not (request <= free)[request > 0].all():
             return False
@@ -257,8 +248,7 @@ class ClusterColumns:
         return self.volumes.allow(shape, self._nodes.views[node])
 
     def _request(self, shape: PodShape) -> IntArray:
-        # A resource that nobody has asked for before needs its column before the request can be a
-        # vector.
+        # A resource that is requested for the first time needs its column before the vector.
         self._vocabulary.learn(shape.requests)
         self._fit()
         return self._vocabulary.request(shape.requests)
@@ -279,12 +269,8 @@ class ClusterColumns:
             self._settle(namespace, name)
 
     def send(self, namespace: str, name: str, pod: str) -> Flight:
-        """Count the room of an assumed pod until it is seen or has `landed`.
-
-        Whatever becomes of the assumption meanwhile: the server may have the pod by then.
-        """
-        # A uid that no other has: several pods of one name may be on their way, each of which may
-        # have come.
+        """Count an assumed pod until seen or `landed`, even if forgotten: it may be created."""
+        # A unique uid: several pods of one name may be on their way, and each may have arrived.
         use = replace(self._uses[namespace, name, ""], uid=f"{SENT}{next(self._sent)}")
         flight = Flight(use, pod)
         for key in flight.names:
@@ -307,8 +293,7 @@ class ClusterColumns:
             use = flight.use
             if self.assumed.get((use.namespace, use.name)) == use.node:
                 self._remove(use.key)
-            # Its room is counted once: by the assumption, else by the pod itself where it is seen,
-            # and only else by the flight.
+            # Its room is counted once: by the assumption, else the pod seen, else the flight.
             elif not self._is_seen(flight):
                 self._put(use)
             elif flight.answered:
@@ -339,9 +324,8 @@ class ClusterColumns:
     ) -> Snapshot:
         """Return what a cycle sees of these gangs in the present state of the cluster.
 
-        Gangs whose object is the one of last time cost nothing. What the quotas of their
-        namespaces have left is without the pods that are about to be created. `moves`: those of
-        the last hour, if more are asked for. `deferred`: the searches that earlier cycles cut off.
+        Unchanged gang objects cost nothing. Quotas are less what pods to be created take. `moves`:
+        of the last hour, if more are asked for. `deferred`: the searches that earlier cycles cut.
         """
         movable, deferred = moves is not None, deferred or Deferred()
         # First of all: a column that came later would not be in the vectors made before.
@@ -359,8 +343,7 @@ class ClusterColumns:
         wanted = {id_: shape for entry in known for id_, shape in entry.shapes}
         moving = [entry for entry in known if entry.gang.relocates(moves=movable)]
         wanted |= {id_: shape for entry in moving for id_, shape in entry.held}
-        # Terms of pods about each other give equal templates different shapes, so it is known only
-        # now which shapes there are. Where no pod has a term, all of this is left out.
+        # Terms about other pods give equal templates different shapes, which are known only now.
         cut = self._too_expensive(known, moving, gangs, (now, deferred))
         rest: dict[int, PodShape] = {}
         if wanted and (self._affinity.matter(wanted.values()) or cut):
@@ -457,8 +440,7 @@ class ClusterColumns:
         if self._uses.get(key) == use:
             return
         self._remove(key)
-        # Room that is only nominated is not used: gangs of a higher rank may take it, so it is
-        # kept apart.
+        # Nominated room is not used, and kept apart: gangs of a higher rank may take it.
         if use.nominated is not None:
             self._nominated[key] = use
             return
@@ -481,10 +463,7 @@ class ClusterColumns:
         self._changed.add(use.node)
 
     def _add_up(self, node: str) -> None:
-        """Count what the pods of a node request, each sum at most CEILING.
-
-        A sum that was capped in 64 bits could not be reduced by a pod that is removed.
-        """
+        """Sum what a node's pods request: a sum capped at CEILING could not follow a removal."""
         uses, slot = self.on(node), self._nodes.slots.get(node)
         if slot is not None:
             self._nodes.used[slot] = self._total(uses)
@@ -528,8 +507,8 @@ class ClusterColumns:
         if not self._width:
             self._gangs.clear()
         for gang in gangs:
-            # By identity, not equality: inputs are frozen and made anew only on a change, and to
-            # compare ten thousand gangs field by field would cost more than the cycle.
+            # By identity: inputs are recreated only on a change, and comparing every field of ten
+            # thousand gangs would cost more than the cycle.
             if (known := self._gangs.get(gang.key)) is None or known.source is not gang:
                 for amounts in _requests_of(gang):
                     self._vocabulary.learn(amounts)
@@ -552,8 +531,7 @@ class ClusterColumns:
         ready = missing = 0
         for role in source.roles:
             vector = self._vocabulary.request(role.allocated)
-            # Without a profile: terms of other pods give it another shape only later, where there
-            # are any.
+            # Without a profile: terms of other pods give it another shape only later, if at all.
             shape = self._shape_id(role.shape, frozenset())
             same = {name: getattr(role, name) for name in _OF_ROLES}
             pod_set = PodSet(shape=shape, request=vector, ports=role.shape.ports, **same)
@@ -604,8 +582,7 @@ class ClusterColumns:
         self, queues: Sequence[QueueInput], known: Sequence[_Known]
     ) -> tuple[Mapping[str, Queue], Mapping[str, Queue]]:
         """Return the queues in which gangs wait, and those that are divided among others."""
-        # What each is due is a sum of parts: in another order it is another in the last digit, and
-        # of two queues that stand alike another one would have its turn.
+        # Sorted: the order of a float sum changes its last digit, which decides between equals.
         queues = sorted(queues, key=lambda queue: queue.name)
         # As settled, not as asked: a queue whose place cannot be had keeps the one it had.
         shapes = {name: settled.shape for name, settled in queuetree.settle(queues).items()}
@@ -686,8 +663,7 @@ class ClusterColumns:
         return limits
 
     def _shape(self, id_: int, source: PodShape, *, stored: bool) -> Shape:
-        # By node alone, so that it holds until a node changes, however many pods come and go, and
-        # whatever terms they have about pods of the shape.
+        # By node alone: the row stays valid until a node changes, however pods and their terms do.
         plain = self._plain.get(id_, id_)
         row, frozen = self._row(plain, source), self._frozen.get(plain)
         _, index, slots = self._nodes.order()
@@ -708,8 +684,7 @@ class ClusterColumns:
             self._reach = self._reach or Reach(nodes)
             frozen = self.volumes.constrain(id_, frozen, source, nodes, self._reach)
             terms = (*terms, *frozen.affinity)
-        # What follows depends on pods that run, and is made anew each time; what is kept is good
-        # until a node changes.
+        # What follows depends on pods that run, and is made each time.
         if not (source.ports or terms):
             return frozen
         taken, ending = self._ports.taken(source.ports, index)
@@ -728,8 +703,7 @@ class ClusterColumns:
         for id_ in unused(self._rows, len(wanted), IDLE_SHAPES, lambda i: self._rows[i].size):
             del self._rows[id_]
             self._frozen.pop(id_, None)
-        # Numbers are never given twice, so a shape that is dropped here and asked for again is new
-        # to the scheduler: rarely, then, and all at once.
+        # A shape that is dropped and requested again is new to the scheduler: drop rarely, all.
         if self._new_shapes > len(self._gangs) + 4 * IDLE_SHAPES:
             gangs = (*made, *(entry.gang for entry in self._gangs.values()))
             living = {pod_set.shape for gang in gangs for pod_set in gang.pod_sets}
@@ -765,8 +739,7 @@ def _requests_of(gang: GangInput) -> Iterator[Requests]:
 
 
 def _plus(sums: list[int], amounts: list[int], count: int) -> list[int]:
-    # In integers of any length: floats that one gang has made huge would have lost what all others
-    # ask for when that gang goes.
+    # In integers of any length: one gang's huge floats would lose the requests of all others.
     return [total + count * each for total, each in zip(sums, amounts, strict=True)]
 
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many volumes of which CSI driver a node takes, and which ones its pods have there.
-
-Where no node says how many, all of this costs nothing.
-"""
+"""How many volumes of which CSI driver a node takes; without cost where no node has a limit."""
 
 from __future__ import annotations
 
@@ -92,8 +89,7 @@ class Limits:
     ) -> dict[int, tuple[Driver, ...]]:
         """Return the drivers that limit each shape, all seats counted.
 
-        By the `volumes` that its pods share, and the drivers of those that each has as its `own`.
-        `index`: positions of the nodes.
+        `volumes`: shared by its pods; `own`: drivers of each pod's own. `index`: node positions.
         """
         limits, asked = self._by_driver()[0], dict[str, dict[int, dict[str, None]]]()
         for shape, shared in volumes.items():
@@ -136,8 +132,7 @@ Key = tuple[str, str]
 Options = tuple[tuple[str, BoolArray], ...]
 """(volume, (N,) where it can be had)"""
 MAX_WAITING: Final = 16
-"""Maximum number of a pod's claims that wait for their first consumer. The volumes that each of
-them may get are compared with all nodes."""
+"""Maximum number of a pod's unbound claims: the volumes of each are compared with all nodes."""
 ELSEWHERE: Final = "node(s) didn't match PersistentVolume's node affinity"
 NO_SPACE: Final = "node(s) did not have enough free storage"
 OTHER_ZONE: Final = "node(s) had no available volume zone"
@@ -199,8 +194,7 @@ class Volumes:
                 tables.put(self._by_use, use, view.name, view if there else None)
             elif isinstance(view, ClassView):
                 _put(self.classes, view.name, view, there=there)
-                # Of several defaults the newest, as the API server's admission has it; of equal
-                # ones the first by name.
+                # The newest default, as the API server's admission has it; else the first by name.
                 listed = sorted(self.classes.values(), key=lambda of: of.name)
                 self._default = max(
                     (of for of in listed if of.default), key=lambda of: of.created, default=None
@@ -236,8 +230,7 @@ class Volumes:
             if sentence:
                 return Refusal(Reason.WAITING_FOR_VOLUME, sentence)
         for key, pod in shape.owned:
-            # As kube-scheduler's: a claim of the right name that belongs to an earlier pod is not
-            # this pod's.
+            # As kube-scheduler's: a claim of the right name may belong to an earlier pod.
             if self.claims[key].owner != pod:
                 sentence = f'claim "{key[1]}" was not made for the pod'
                 return Refusal(Reason.WAITING_FOR_VOLUME, sentence)
@@ -270,11 +263,7 @@ class Volumes:
         return self._default if named is None else self.classes.get(named)
 
     def survey(self, shapes: Mapping[int, PodShape], index: Mapping[str, int]) -> None:
-        """Look at all that have claims before single shapes are asked for.
-
-        `shapes`: of pods that wait, and of those that could be evicted. `index`: positions of
-        the nodes.
-        """
+        """Survey all shapes that wait or could be evicted. `index`: positions of the nodes."""
         # Limits count volumes, not pods: two shapes that share a volume take one place together.
         # So the table of each driver is made over all shapes at once, and `constrain` reads it.
         self._claimants, self._drivers = {}, {}
@@ -315,8 +304,7 @@ class Volumes:
         numbers = {text: i for i, text in enumerate(frozen.texts, 1)}
         codes = frozen.barred.copy()
         against = [*self._against(shape, reach)]
-        # By the scheduler's own rules: whether claims can be served together is a matching, which
-        # no claim's answer alone shows.
+        # As the scheduler: whether claims can be served together, no claim's answer alone shows.
         served = Stock({0: wants}).open(0)
         if served is not None:
             against.append((NOT_SERVED, ~served))
@@ -327,10 +315,7 @@ class Volumes:
         return codes, tuple(numbers)
 
     def wants(self, shape: PodShape, reach: Reach) -> tuple[Want, ...]:
-        """Return what the shape's claims ask of volumes that are not theirs yet.
-
-        A claim of which a pod has come to its node gets what was chosen for that one.
-        """
+        """Return what the shape's claims ask of volumes that are not theirs yet."""
         waiting, found, taken = self._waiting(shape.claims), [], set(self.chosen.values())
         # The refusal says why no node is evaluated for so many.
         for key, claim in waiting if len(waiting) <= MAX_WAITING else ():
@@ -400,8 +385,7 @@ class Volumes:
 
     def choose(self, views: Mapping[str, NodeView]) -> None:
         """Choose the volumes of claims of which a pod has come to its node; `views` by name."""
-        # A choice stands until the binding is seen, or two cycles would choose two volumes. It
-        # falls with its users, its claim, or a volume that somebody else has taken.
+        # A choice stands until the binding is seen, or two cycles would choose two volumes.
         for key in list(self.chosen):
             claim, volume = self.claims.get(key), self.volumes.get(self.chosen[key])
             gone = self.chosen[key] and (
@@ -433,8 +417,7 @@ class Volumes:
         claims = [(key, self.claims[key]) for key in keys if key in self.claims]
         # A claim with a selected node is the provisioner's: what it makes cannot be chosen here.
         waiting = [pair for pair in claims if self._waits(pair[1]) and not pair[1].node]
-        # The smallest claim first, then as the pod mounts them, as kube-scheduler's binder: so
-        # each takes the smallest volume that will do, and large ones are left for large claims.
+        # The smallest claim first, as kube-scheduler's binder: large volumes stay for large ones.
         return sorted(waiting, key=lambda pair: pair[1].size)
 
     def _choice(self, claim: ClaimView) -> tuple[VolumeView, ...]:
@@ -471,8 +454,7 @@ class Volumes:
     def _attached(self, key: Key) -> Volume:
         """Return the volume that a pod with the claim has on its node; no driver: it is none."""
         claim = self.claims.get(key)
-        # The claim of a pod that is not there yet, or one of an earlier pod: its volume will be a
-        # new one.
+        # The claim is not there yet, or is an earlier pod's: the volume will be a new one.
         if key in self._scratch and (claim is None or not self._owned(key, claim)):
             return self._maker(next(iter(self._scratch[key].values()))), _name(key)
         if claim is None:
@@ -524,8 +506,7 @@ class Volumes:
             claim = self.claims[key]
             if not self._owned(key, claim):
                 continue
-            # Reserved by the volume's claimRef; the volume controller does the rest of the
-            # binding.
+            # Reserved by the volume's claimRef; the volume controller completes the binding.
             if name and not self.volumes[name].belongs_to(claim):
                 yield Consumer(claim, self.volumes[name], "")
             known = self.classes.get(claim.storage_class)
@@ -567,10 +548,7 @@ class Volumes:
         return ""
 
     def _against(self, shape: PodShape, reach: Reach) -> Iterator[tuple[str, BoolArray]]:
-        """Yield why nodes do not suit the volumes, and (N,) these nodes; the first reason counts.
-
-        Equal conditions of many volumes are evaluated once: that is linear in the nodes.
-        """
+        """Yield reasons and (N,) their nodes, the first counts; equal ones, linear in N, once."""
         claims = [self.claims[key] for key in shape.claims if key in self.claims]
         bound = [self.volumes[c.volume] for c in claims if c.bound and c.volume in self.volumes]
         # As kube-scheduler: all affinities, then the claims to be bound, then all zones.

@@ -46,8 +46,7 @@ def init_containers(
 ) -> tuple[Json, ...]:
     """Return the init containers of a pod that waits for that address.
 
-    `name` is that of the built-in one, `listening` the container that the framework runs in.
-    Raises ValueError with a sentence if the template is no list of containers.
+    `name`: of the built-in one; `listening`: the framework's container. Raises ValueError.
     """
     if not waiting.template:
         made = _built_in(name, waiting.image, waiting.policy, waiting.tries, address)
@@ -56,11 +55,7 @@ def init_containers(
 
 
 def as_framework(added: Json, listening: Json, waiting: Waiting) -> Json:
-    """Return an added init container that admission accepts where it accepts the framework's.
-
-    The container runs as the same user. Where a LimitRange bounds containers, it has the same
-    requests and limits, without extended resources.
-    """
+    """Return an added init container that admission accepts where it accepts the framework's."""
     context = mapping(listening.get("securityContext"))
     runs_as = {key: context[key] for key in _RUNS_AS if context.get(key) is not None}
     dropped = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -122,7 +117,6 @@ class Companion:
     api_version: str
     kind: str
     suffix: str = ""
-    """Follows the job's name in its own."""
     content: Callable[[Job, str, Sequence[PodView]], Json] = lambda _job, _domain, _pods: {}
     """(job, domain, its pods) -> the top-level fields that are kept true."""
     fixed: Callable[[Job], Json] = lambda _job: {}
@@ -263,8 +257,7 @@ class Spec:
     validate: Callable[[Job, str], Iterable[Problem]] = _nothing
     """(job, domain) -> what only this kind demands; the rules of all kinds are in `rules`."""
     check: Callable[[Mapping[str, Any], Job], Sequence[Problem]] = _nothing
-    """(spec, job) -> breaches in the kind's own words, in place of what is said of that field of
-    all kinds."""
+    """(spec, job) -> breaches in the kind's own words, instead of the texts of all kinds."""
     first_breach: bool = False
     """Is the first breach that `check` finds all that is reported?"""
     notices: Callable[[Job], Iterable[Notice]] = _nothing
@@ -332,8 +325,7 @@ class Life:
     fails_with: Callable[[Job, Replica, PodView], bool] = lambda _job, _replica, _pod: False
     """(job, role, its failed pod) -> whether the job fails, whatever the role's restart policy."""
     collective: Callable[[Job], bool] = lambda _job: True
-    """Do the pods of a job form one collective? Then a new run creates all of them, also those
-    whose index succeeded in the run before."""
+    """Do its pods form one collective? Then a new run creates all, also those that succeeded."""
     limits_itself: bool = False
     """Do its batch Jobs keep to the backoff limit, the deadline and the TTL?"""
     selectors: bool = False
@@ -357,10 +349,7 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """One set of rules for the jobs of one kind. Nothing outside its module knows its name.
-
-    `domain` is the operator's cluster domain, possibly empty.
-    """
+    """Rules of one kind, whose name only its module knows; `domain`: cluster domain or empty."""
 
     api: Kind
     """What the API server knows of it."""
@@ -380,8 +369,7 @@ class Framework:
     variants: tuple[Framework, ...] = ()
     """Further sets of rules of the same kind."""
     choose: Callable[[Mapping[str, Any], Container[str]], str] | None = None
-    """(document, operators that made its children) -> the version by whose rules the job is read;
-    None: there is no choice."""
+    """(document, operators of its children) -> the version whose rules apply; None: no choice."""
 
     @property
     def kind(self) -> str:
@@ -504,10 +492,7 @@ def referred(name: str, config: str, key: str) -> Json:
 
 
 def framework_container(framework: Framework, template: Json) -> Json:
-    """Return the container that the framework runs in: by name, else the first.
-
-    The template must have a container.
-    """
+    """Return the container that the framework runs in, by name, else the first; one must exist."""
     containers: list[Json] = template["spec"]["containers"]
     return next(
         (c for c in containers if c.get("name") == framework.pods.container), containers[0]

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's document in, the job out, and all that its author has to mend or to know.
-
-Keys are normalised, old fields folded in, defaults applied. Each breach says what to write.
-"""
+"""Jobs from documents: keys normalized, old fields folded in, defaults applied, all problems."""
 
 from __future__ import annotations
 
@@ -71,10 +68,9 @@ def load(
     site: Site = DEFAULT_SITE,
     operators: Container[str] = (),
 ) -> Job:
-    """Return the job that a document of this kind describes, by the rules that are its own.
+    """Return the job that a document describes. Never raises: errors stand in `problems`.
 
-    Never raises: what is wrong with it stands in `problems`, and what cannot be read is left
-    out. `operators`: those that made children of the job.
+    What cannot be read is left out. `operators`: those that made children of the job.
     """
     raw = mapping(document)
     framework = framework.chosen(raw, operators)
@@ -186,10 +182,7 @@ def _problems(
     written: Sequence[Problem],
     excess: Sequence[Problem],
 ) -> Iterator[Problem]:
-    """Yield all problems of a job.
-
-    `written`: those of its roles; `excess`: those about the number of its pods.
-    """
+    """Yield all problems of a job: `written` by its roles, `excess` by the number of its pods."""
     own = tuple(framework.spec.check(spec, job))
     yield from own
     if own and framework.spec.first_breach:
@@ -342,10 +335,7 @@ def canonical(framework: Framework, key: object) -> str | None:
 
 
 def _name_problems(framework: Framework, job: Job) -> Iterator[Problem]:
-    """Yield what is wrong with the name, alone or as the start of its children's names.
-
-    Names of pods may be longer than a label of DNS, those of services and hosts may not.
-    """
+    """Yield problems of the name, alone or as the start of service and host names (DNS labels)."""
     reasons = names.dns1035(job.name)
     if reasons and not framework.pods.one_service:
         detail = f'Invalid value: "{job.name}": should match: {",".join(reasons)}'
@@ -411,8 +401,7 @@ def _incomplete(framework: Framework, type_: str, role: object) -> Iterator[Prob
 MOST_IN_A_POD: Final = 64
 """Containers of a template, and resources that they name: no pod that runs anywhere has more."""
 MOST_LABELS: Final = 256
-"""Labels, ports and volumes of a template, and entries of its nodeSelector: they are kept of each
-of its pods, of which one document may ask for thousands."""
+"""Labels, ports, volumes and nodeSelector entries of a template: they are kept of each pod."""
 
 
 def _too_many(path: str, role: object) -> Iterator[Problem]:
@@ -549,11 +538,10 @@ def review(
     before: object = None,
     site: Site = DEFAULT_SITE,
 ) -> Ruling:
-    """Return what is to be said of a new version of a job; `before` is the old one, if any.
+    """Return what is to be said of a new version of a job; `before` is the old one. Never raises.
 
-    The rules are those by which the controller reads the job. What the old version breaks as
-    well does not forbid the new one: a job stays writable when the rules grow, and nothing keeps
-    a job that is being deleted. Never raises.
+    What the old version breaks as well does not forbid the new one: a job stays writable when the
+    rules grow, and nothing keeps a job that is being deleted.
     """
     job = load(framework, document, site)
     if job.deleting:

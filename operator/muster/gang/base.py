@@ -69,8 +69,7 @@ Reader = Callable[[GroupView, Tally], Reading | None]
 def tally(job: Job, facts: GangFacts, pods: Sequence[PodView], now: float) -> Tally:
     """Count the job's pods; those that are being deleted do not count."""
     live = living(job, pods)
-    # The oldest first: how long a scheduler has been silent counts from the first pod that it left
-    # alone.
+    # The oldest first: a scheduler's silence counts from the first pod that it left alone.
     waiting = (pod for pod in live if pod.phase == "Pending" and not pod.node)
     needed = standing.minimum_from_one(job, facts)
     return Tally(
@@ -135,8 +134,7 @@ def condition(group: GroupView, type_: str, status: str = "True") -> Mapping[str
 
 
 def _missing(counts: Tally) -> Reading | None:
-    # A group may be made a moment after its pods, or read a moment later: only lasting absence is
-    # told.
+    # A group may be created or read after its pods: only lasting absence is reported.
     if not counts.waiting or counts.now - counts.waiting[0].created < GROUP_GRACE:
         return None
     message = "the group object is missing, so the scheduler holds the job's pods back"
@@ -146,9 +144,8 @@ def _missing(counts: Tally) -> Reading | None:
 def _overtaken(reading: Reading, counts: Tally) -> Reading:
     """Return what is read of a gang, or what its pods show if that is more.
 
-    A scheduler reports that a gang waits when its group is new or the scheduler was replaced,
-    although its pods run. With that state the gang would count as one that never ran, and if a
-    pod were refused, the others would be deleted.
+    For a new group or scheduler a gang waits although its pods run. As one that never ran, it
+    would lose all its pods if one were refused.
     """
     if counts.running >= counts.needed and reading.reason != Reason.GANG_NOT_ENFORCED:
         return Reading(GangPhase.RUNNING)
@@ -206,10 +203,7 @@ class GangBackend:
     """What only this backend has to say about a job."""
 
     def served(self, api_versions: Container[tuple[str, str]]) -> GroupApi | None:
-        """Return the first of its APIs that is there, or None.
-
-        `api_versions` holds (apiVersion, kind) of what the cluster serves.
-        """
+        """Return the first API whose (apiVersion, kind) and companions are served, or None."""
         for api in self.apis:
             if all(
                 (api.api_version, kind) in api_versions for kind in (api.kind, *self.companions)
@@ -218,10 +212,7 @@ class GangBackend:
         return None
 
     def api(self, api_version: str = "") -> GroupApi:
-        """Return the row of that apiVersion, else the preferred one.
-
-        Raises IndexError for a backend without groups.
-        """
+        """Return the row of that apiVersion, else the preferred one; IndexError without groups."""
         return next((a for a in self.apis if a.api_version == api_version), self.apis[0])
 
     def group(self, job: Job, facts: GangFacts) -> Json | None:
@@ -258,8 +249,7 @@ class GangBackend:
         patch: Json = {}
         for each in self.api(observed.api_version).fields:
             there, value = observed.spec.get(each.key), spec.get(each.key)
-            # What a server defaults, or another controller fills in, is not ours to write back in
-            # every pass.
+            # Do not overwrite what a server defaults or another controller fills in.
             theirs = each.kept or (each.lent and value is None)
             stays = each.key in dropped or (theirs and there)
             if not stays:
@@ -298,10 +288,9 @@ class GangBackend:
         pods: Sequence[PodView],
         now: float,
     ) -> Verdict | None:
-        """Return what the backend's own state says of the gang; None if there is nothing to say.
+        """Return the verdict by the backend's state; None if there is none, or it is embedded.
 
-        `message` of a Pending PodView is expected to be that of its PodScheduled condition. The
-        embedded allocator gives its verdicts itself, so its row always returns None.
+        `message` of a Pending PodView is expected to be that of its PodScheduled condition.
         """
         if self.read is None:
             return None

@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a gang is whole, was whole, or is broken: what these words mean, here and nowhere else.
+"""The states of a gang, defined only here; each counts pods against the same minimum.
 
-A gang passes three lines, and "whole" alone does not say which. Each counts pods against the same
-minimum:
+- it *exists* once the API server has its pods: the controller's alone, to undo a partial gang;
+- it is *placed* once they have their nodes: it is admitted, and its resources are its own;
+- it *runs* once they run together: from now on, what is missing is a replacement.
 
-- it *exists* once the API server has taken its pods: what a refusal half-way is measured by;
-- it is *placed* once they have their nodes: it was admitted, its room is its own;
-- it *runs* once they run together: what is missing from now on is a replacement.
-
-The first line is the controller's alone. The other two can be asked of pods (`placed`, `running`)
-and of what the job's status tells of the past (`was_admitted`, `has_run`).
+`placed` and `running` evaluate pods, `was_admitted` and `has_run` the job's status.
 """
 
 from __future__ import annotations
@@ -31,10 +27,8 @@ _KNOWN: Final = frozenset(GangPhase)
 def minimum(job: Job, facts: GangFacts) -> int:
     """Return how many pods must start together, and stay together.
 
-    The user's minAvailable holds to the letter, also when it is 0 or larger than the job, else
-    the rule of the job's kind, else every pod. Pods that cannot exist yet (`facts.later`), and
-    those that failed for good (`facts.unreplaced`), are taken off a number that counts them, and
-    off no other. A gang that runs keeps the number that the kind's rule gave when it started.
+    The user's minAvailable holds to the letter, else the rule of the job's kind, else every pod.
+    `facts.later` and `facts.unreplaced` are subtracted only from a number that counts those pods.
     """
     most = job.total - facts.later - sum(facts.unreplaced.values())
     asked = job.run_policy.scheduling.min_available
@@ -108,9 +102,8 @@ def is_ending(pod: PodView) -> bool:
 def awaits_members(pods: Iterable[PodView], wanted: int, least: int) -> bool:
     """Return whether no replacement starts before other members are removed or ready again.
 
-    A gang that restarts as a whole needs these members. They are of its last run, as are the pods
-    that are left: a replacement would run beside them, and its peers would hang. `wanted`: members
-    of the whole gang, of which `least` must stay together.
+    Those are left from the last run: a replacement's peers would hang. `wanted`: all members, of
+    which `least` must stay together.
     """
     away = sum(has_node(p) and (p.deleting or p.unreachable) and not p.fenced for p in pods)
     return away > 0 and wanted - away < least
@@ -127,12 +120,8 @@ def placed(pods: Iterable[PodView]) -> int:
 
 
 def counting(there: Mapping[str, int], leasts: Mapping[str, int]) -> int:
-    """Return how many members count for the minimum, of so many of each role.
-
-    As long as a role has not its own minimum, what others have above theirs does not make up.
-    """
-    # With anything lacking the sum stays below the sum of the minimums, so that one comparison
-    # with the minimum answers for every role.
+    """Return how many members count: surplus members of one role do not make up for another."""
+    # Any shortage keeps the result below the total minimum, so one comparison covers every role.
     lack = sum(max(least - there.get(role, 0), 0) for role, least in leasts.items())
     return sum(leasts.values()) - lack if lack else sum(there.values())
 
@@ -148,10 +137,9 @@ def was_admitted(job: Job) -> bool:
 
 
 def had(job: Job) -> int | None:
-    """Return how many pods the gang had when it last was whole, by the job's status.
+    """Return how many pods the gang had when it last was whole, None where that is not known.
 
-    None where that is not known. More may be wanted by now: these wait like any gang. An operator
-    that knows no gangs lets some run without the others: what it counted is what such a job had.
+    More may be wanted by now. A job of an operator without gangs had what that operator counted.
     """
     if not was_admitted(job):
         return None
@@ -162,19 +150,15 @@ def had(job: Job) -> int | None:
 
 
 def has_run(job: Job) -> bool:
-    """Say whether the gang ran as a whole, by the job's status.
+    """Return whether the gang ran as a whole, by the job's status.
 
-    Members that are missing from such a gang are replaced one by one; any other is undone whole
-    where it cannot be whole.
+    If so, missing members are replaced one by one; otherwise a partial gang is deleted whole.
     """
     return _stood(job.status, _RAN)
 
 
 def admission_time(status: JobStatus) -> float | None:
-    """Return when the job's run was admitted, None if it has not been.
-
-    A run whose status has no such time, as that of another operator, counts from its start.
-    """
+    """Return when the run was admitted, None if it was not; its start if no time was recorded."""
     gang = status.gang
     if gang is not None and gang.admission_time is not None:
         return gang.admission_time
@@ -182,10 +166,7 @@ def admission_time(status: JobStatus) -> float | None:
 
 
 def run_time(status: JobStatus) -> float | None:
-    """Return when the job's run was admitted, None if it has not been.
-
-    A finished job has no gang: for it, when it last began to run, else when it started.
-    """
+    """Return `admission_time`; of a finished job, which has no gang, when it last began to run."""
     if not status.finished:
         return admission_time(status)
     ran = status.condition("Running")
@@ -193,11 +174,10 @@ def run_time(status: JobStatus) -> float | None:
 
 
 def _stood(status: JobStatus, states: Container[str]) -> bool:
-    """Say whether the gang came so far.
+    """Return whether the gang came so far.
 
-    The condition Running does not tell where there is a verdict: one pod may be enough for it.
-    Without one the job ran under an operator or a flag that knew no gangs, and its pods stay. The
-    state may be one of another version of Muster.
+    With a known state Running does not tell: one pod may be enough for it. Without one, the job
+    ran under an operator, flag or version of Muster that knew none, and its pods stay.
     """
     gang = status.gang
     if gang is None or gang.state not in _KNOWN:
