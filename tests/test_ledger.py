@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3060,
     "muster": 1146,
     "runtime": 2167,
-    "scheduler": 10052,
+    "scheduler": 9799,
     "store": 3028,
     "tests": 68964,
     "tools": 3868,

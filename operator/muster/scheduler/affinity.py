@@ -34,8 +34,7 @@ class Stock:
     def __init__(self, wants: Mapping[int, tuple[Want, ...]]) -> None:
         self.wants: Final = {shape: own for shape, own in wants.items() if own}
         self._given: Final[dict[str, tuple[str, BoolArray]]] = {}
-        """Claim -> its volume, empty if that is still to be made, and (N,) where others of the
-        claim reach it."""
+        """Claim -> volume, empty if to be made, and (N,) where others of the claim reach it."""
         self._users: Final[Counter[str]] = Counter()
 
     def weight(self, shape: int) -> int:
@@ -48,8 +47,7 @@ class Stock:
         if wants is None:
             return None
         marks = np.ones(len(wants[0].made), np.bool_)
-        # What is given away is gone everywhere; the wants of this shape then take theirs one after
-        # the other, as kube-scheduler's volume binder does.
+        # Given volumes are gone everywhere; the wants then choose in turn, as in kube-scheduler.
         gone = dict.fromkeys((volume for volume, _ in self._given.values()), marks.copy())
         for want in wants:
             marks &= self._served(want, gone)
@@ -64,8 +62,7 @@ class Stock:
             if met.all():
                 break
             used = gone.get(volume)
-            # Each node gets the first volume that can be had there, and only there it is used up:
-            # on another node the same volume is still free for the next want.
+            # Each node uses up its first volume; elsewhere that one stays free for the next want.
             here = reach & ~met if used is None else reach & ~met & ~used
             gone[volume] = here if used is None else here | used
             met |= here
@@ -121,8 +118,7 @@ class _Ledger:
     def room(self, shape: int, *, future: bool) -> IntArray:
         """Return (N,) how many more tasks of the shape the node takes."""
         volumes, own = self.driver.volumes.get(shape, ()), self.driver.own.get(shape, 0)
-        # A volume that the node has already is attached once for all its users there, as
-        # kube-scheduler counts it.
+        # As in kube-scheduler, a volume on the node is attached once for all its users there.
         lacking = np.full(len(self._held), len(volumes))
         for volume in volumes:
             lacking[self._where(volume, future=future)] -= 1
@@ -148,8 +144,7 @@ class _Ledger:
         for volume in self.driver.volumes.get(shape, ()):
             changed = self._going[volume] if leaving else self._users[volume]
             for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
-                # Out before the change and in behind it: whether the volume holds a place, and
-                # whether all its users are going, may both have changed.
+                # Out before, in after: its place, and whether all its users go, may both change.
                 self._mark(volume, node, -1)
                 changed[node] += count
                 self._mark(volume, node, 1)
@@ -204,11 +199,11 @@ class _Tally:
         return found
 
     def may_hold(self, *, future: bool) -> Sequence[IntArray]:
-        """Return (D,) each that the domains may hold, now or in the end.
+        """Return (D,) each that the domains may hold, now or in the end, from least to most.
 
-        Now who is promised may not have come, and who is evicted may have gone: the least comes
-        first, on which one can rely, and the most last. Unlike who is ending anyway, who is
-        evicted is no neighbor even now: he may go for the very one that would rely on him.
+        Now promised pods may not have come and evicted ones may have gone: the least is reliable.
+        Unlike ending pods, evicted pods are no neighbors even now: their eviction may be for the
+        very gang that would rely on them.
         """
         going, coming = self.going, self.coming
         if future:
@@ -281,8 +276,7 @@ class AffinityState:
     ) -> None:
         """Count (M,) tasks on (M,) nodes, as going if they are `leaving`; negative takes back.
 
-        `promised`: they are still to come: others keep away from them already, and nobody can be
-        near them yet.
+        `promised`: others keep away from them already, and no task can be near them yet.
         """
         if not leaving:
             self.stock.add(shape, nodes, counts)
@@ -313,10 +307,7 @@ class AffinityState:
     def attached(
         self, shape: int, *, future: bool = False, empty: bool = False
     ) -> IntArray | None:
-        """Return (N,) how many more tasks of the shape the volumes let come; None: all.
-
-        `future`: once all that is going has gone. `empty`: to nodes that had no volume yet.
-        """
+        """Return (N,) how many more tasks volumes allow; None: all. `empty`: nodes without any."""
         ledgers = self._ledgers.get(shape)
         if ledgers is None:
             return None
@@ -369,8 +360,7 @@ class AffinityState:
             elif term.link is Link.APART and tally.total > 0:
                 yield term.text, tally.here(tally.may_hold(future=future)[-1]) <= 0
             elif term.link is Link.EVEN and not apart:
-                # Now it has to be even both with those that are to be evicted or to come, and
-                # without them.
+                # Now it has to be even both with and without pods to be evicted or to come.
                 even = [_is_even(tally, counts) for counts in tally.may_hold(future=future)]
                 yield term.text, _all(even)
         served = self.stock.open(shape)
@@ -381,11 +371,7 @@ class AffinityState:
             yield TOO_MANY, room > 0
 
     def open(self, shape: int, *, future: bool = False, apart: bool = False) -> BoolArray | None:
-        """Return (N,) where the next task of the shape may go; None: everywhere.
-
-        `apart`: where nothing is that must stay away, and no volume lacks. Unlike the other terms,
-        that cannot become true by placing more.
-        """
+        """Return (N,) where the next task may go; None: everywhere. `apart`: as in `_marks`."""
         marks = [allowed for _, allowed in self._marks(shape, future=future, apart=apart)]
         return _all(marks) if marks else None
 
@@ -413,8 +399,7 @@ class AffinityState:
         tallies = [t for t in self._tallies.get(shape, ()) if t.term.link is Link.FOND]
         if not tallies or not tallies[0].term.domain.size:
             return None
-        # Brought to 0 - 100 as kube-scheduler's NormalizeScore of InterPodAffinity does, by the
-        # least and the most of all nodes; a node without the label counts as 0.
+        # As kube-scheduler's NormalizeScore of InterPodAffinity; nodes without the label count 0.
         total = np.sum([tally.here(tally.may_hold(future=future)[0]) for tally in tallies], axis=0)
         least, most = total.min(), total.max()
         scale = 100 / (most - least) if most > least else 0.0
@@ -426,10 +411,7 @@ class AffinityState:
         return _near(self._tallies.get(shape, ()), future=False)
 
     def loose(self, shape: int, *, future: bool = False) -> tuple[AffinityTerm, ...]:
-        """Return the NEAR terms of the shape if no pod satisfies any of them yet.
-
-        The first of the tasks, or of other tasks that satisfy them, is free to choose.
-        """
+        """Return the shape's NEAR terms if no pod satisfies any yet: the first one may choose."""
         near = [t for t in self._tallies.get(shape, ()) if t.term.link is Link.NEAR]
         return tuple(tally.term for tally in near) if _is_unmet(near, future=future) else ()
 
@@ -471,8 +453,7 @@ def _all(marks: list[BoolArray]) -> BoolArray:
 
 def _first(near: list[_Tally], *, future: bool) -> bool:
     """Return whether a task would be the first of pods that count for each other."""
-    # As kube-scheduler's required affinity: only when no pod anywhere matches any term, and the
-    # pod matches all terms itself, may it go first.
+    # As in kube-scheduler: only if no pod matches any term, and it matches all itself.
     return bool(near[0].term.itself) and _is_unmet(near, future=future)
 
 
@@ -486,8 +467,7 @@ def _is_unmet(near: list[_Tally], *, future: bool) -> bool:
 def _is_even(tally: _Tally, counts: IntArray) -> BoolArray:
     """Return (N,) where one more is even beside (D,) those that the domains hold."""
     term, domains = tally.term, tally.domains
-    # Too few domains count as if there were an empty one, which is what kube-scheduler makes of
-    # minDomains.
+    # Too few domains count as an empty one, as with kube-scheduler's minDomains.
     fewest = int(counts[domains].min()) if len(domains) >= term.least_domains else 0
     more = counts[term.domain] + term.itself - fewest
     allowed: BoolArray = (term.domain >= 0) & (more <= term.skew)

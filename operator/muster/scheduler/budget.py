@@ -171,6 +171,5 @@ class Budget:
         """Return the share of the gang's namespace, or the part of it that the gang may use."""
         space, count = namespace_of(key), self._deferred.counts.get(key, 0)
         share = max(whole // self._spaces, (whole - spent[""] + spent[space]) // 2)
-        # Half is left to the gangs that wait longest for their search. Otherwise those that come
-        # first in the order would use it up in each cycle.
+        # Half is left for the longest waits: the first in order would use it up each cycle.
         return share if count >= self._longest.get(space, 0) else share // 2

@@ -145,8 +145,7 @@ def _obstacles(session: Session, ask: Ask, tasks: PodSetState) -> Obstacles:
     tied = session.room.affinity.barred(tasks.pod_set.shape)
     capacity = _capacity(session, ask, tasks)[suits]
     free = session.room.free(ALL if len(suits) == len(codes) else suits)
-    # Behind all those that fit: a node lacks something for the next task even if it has taken
-    # some.
+    # Behind those that fit: a node that has taken some lacks something for the next one.
     short = [free[:, c] < (capacity + 1) * request[c] for c in columns]
     blocked = suits[~np.logical_or.reduce(short)]
     if tied is not None:
@@ -204,10 +203,7 @@ def excess(session: Session, demand: Demand, limit: FloatArray) -> dict[str, int
 def _hopeless(
     session: Session, gang: GangState, demand: Demand, *, beside: bool = False
 ) -> Reason | None:
-    """Return why the tasks of the gang would not fit if nothing ran, or None if they might.
-
-    `beside`: if pods ran that are part of no gang.
-    """
+    """Return why the tasks would not fit if nothing ran, or None; `beside`: as for `most`."""
     key, lacks = ("hopeless", _parts(gang, demand), beside), gang.lacks()
     return session.cached(key, lambda: _hopelessness(session, demand, lacks, beside=beside))
 

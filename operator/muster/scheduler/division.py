@@ -138,8 +138,7 @@ class Tree:
             most = np.minimum(caps[children], self.ceilings[children])
             if self._staked:
                 kept = self.kept[children]
-                # What a queue does not lend it keeps though it does not ask for it: to the others
-                # it is as if it did.
+                # What a queue does not lend it keeps, to the others as if it requested that.
                 most = np.minimum(np.maximum(most, kept), self.ceilings[children])
                 promised = np.maximum(self._guarantee[children], kept)
                 sure[children] = np.minimum(np.maximum(sure[children], promised), most)
@@ -153,8 +152,7 @@ class Tree:
         occupied = np.maximum(held, self.kept)
         for parent, children in reversed(self._groups):
             if parent >= 0:
-                # A division keeps for itself what its parts do not keep by themselves, not in
-                # addition to that.
+                # The amount that a division keeps includes the amounts that its parts keep.
                 whole = np.maximum(occupied[children].sum(axis=0), self.kept[parent])
                 occupied[parent] = whole
         return occupied
@@ -183,8 +181,7 @@ def dominant_shares(snapshot: Snapshot, decisions: Iterable[Decision] = ()) -> M
     total = snapshot.nodes.shared
     total[PODS] = 0
     there = np.flatnonzero(total)
-    # A pod that names its node itself may hold, for as long as that does not turn it away, more
-    # than all that there is.
+    # A pod that names its node may hold more than there is until the node rejects it.
     return {
         name: min(float((amount[there] / total[there]).max(initial=0)), 1.0)
         for name, amount in held(snapshot, decisions).items()
@@ -223,8 +220,7 @@ def _level(
     caps, sure, least = bounds
     if least.sum() < total:
         return fill(caps, weights, total, least)
-    # There is not even enough for what is promised: guarantees first, then the rest of the
-    # promises, each in proportion.
+    # Too little for what is promised: guarantees, then other promises, each in proportion.
     first, more = float(sure.sum()), least - sure
     if first >= total:
         return sure * (total / first if total else 0.0)
@@ -235,10 +231,7 @@ def _level(
 def fill(
     caps: FloatArray, weights: FloatArray, total: float, least: FloatArray | float = 0.0
 ) -> FloatArray:
-    """Return level * weight, at least `least` and at most cap, at the level that uses `total`.
-
-    If all caps together are less than the total, these.
-    """
+    """Return level * weight in [least, caps] at the level that uses `total`, else the caps."""
     floors, ceilings = least / weights, caps / weights
     levels = np.unique((floors, ceilings))
 

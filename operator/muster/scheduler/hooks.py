@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plugin is and may answer, and how the answers of several plugins become one.
-
-Each field of `Hooks` is a row of the table; `Rules` has one generic combiner per kind of row.
-"""
+"""What a plugin may answer (a row per field of `Hooks`), and how `Rules` combines the answers."""
 
 from __future__ import annotations
 
@@ -55,8 +52,7 @@ class Claim:
         """(M, R): what goes with each; with the end of a gang, all that is left of it by then."""
         victims, units = self.victims, self.units
         amounts = victims.amount[units]
-        # An end has no tasks of its own where each task is a unit; what goes by it is whatever its
-        # gang has left then.
+        # An end without tasks of its own, where each is a unit, frees what its gang has left.
         ends = np.flatnonzero(victims.whole[units] & (victims.count[units] == 0))
         if len(ends):
             gangs = victims.gang[units]
@@ -103,11 +99,9 @@ class Hooks:
     overused: Callable[[QueueState], bool] | None = None
     """Whether the queue holds its due already."""
     within: Callable[[GangState, FloatArray, Freed], bool] | None = None
-    """Whether the gang's queue, and what is above it, stays within its due when the gang takes
-    (R,) this amount more and so much is freed."""
+    """Whether its queue and those above stay within their due with (R,) more and so much freed."""
     reach: Callable[[GangState, FloatArray], Iterable[BoolArray]] | None = None
-    """From which of `Victims.queues` the gang may reclaim (R,) this amount: those to be asked
-    first, and each time those before, too."""
+    """From which of `Victims.queues` to reclaim (R,): the first to try, then each time more."""
     preemptable: Callable[[Claim], Answers] | None = None
     """Which units may be evicted for a gang of their own queue."""
     reclaimable: Callable[[Claim], Answers] | None = None
@@ -120,8 +114,7 @@ class Hooks:
     """Where to try the gang, best first, each by one or several regions; None: no opinion.
     What comes later may be asked for when what came first was tried, to no avail."""
     numbering: Callable[[GangState, PodSet], Sequence[IntArray] | None] | None = None
-    """Through which domains the members of a pod set are numbered, (N,) of each level from the
-    widest to the narrowest; None: in the order in which they were placed."""
+    """Domains, (N,) by level from the widest, that number the members; None: as placed."""
     slices: Callable[[GangState], Sequence[Slicing] | None] | None = None
     """Which of its roles are to lie in slices; None: none."""
     cramped: Callable[[GangState], Refusal | None] | None = None
@@ -158,8 +151,7 @@ class Rules:
         self.admissible = self._first("admissible")
         self.affordable: Callable[[GangState, Demand], Refusal | None]
         self.affordable = self._first("affordable")
-        # Answers of two could not be combined: each widens step by step, and the steps of two need
-        # not match.
+        # Not combined: each plugin widens step by step, and the steps of two need not match.
         self.reach: Callable[[GangState, FloatArray], Iterable[BoolArray]]
         self.reach = next(iter(self._asked["reach"]), lambda *_: ())
         # All must agree; that a queue holds its due one alone may say.
@@ -170,8 +162,7 @@ class Rules:
 
     def _order(self, name: str) -> Callable[..., Order]:
         asked = self._asked[name]
-        # A list within: tuples are made from lists faster than from generators, and this runs for
-        # each gang each time it is compared.
+        # A list within: tuples of lists are faster, and this runs at each comparison of gangs.
         return lambda subject: tuple([answer(subject) for answer in asked])
 
     def _first(self, name: str) -> Callable[..., Any]:
@@ -205,9 +196,8 @@ class Rules:
         say yes; the first tier that has any decides. A veto of any tier holds. `among`: (U,) what
         might go, of which these are some; any of them has a say in which tier decides.
         """
-        # Twice, as a plugin's answer depends on what has gone before: first which could go each
-        # alone, then how many of these in their order, so that what some plugin forbids does not
-        # count as gone before others.
+        # Twice, as answers depend on the units before: first each unit alone, then the feasible
+        # units in order. A unit that a plugin forbids thus does not count as gone.
         alone = self._said(name, Claim(gang, victims, units, together=False))
         if not alone:
             return units[:0]

@@ -41,8 +41,7 @@ class Room:
     def now(cls, session: Session, ask: Ask) -> Room:
         """Return what is free, soon ending pods apart from it where any are."""
         future = session.counts_ending(ask)
-        # A fit follows each try, and when that is undone only once it is asked again; what is
-        # free is as before by then.
+        # A fit follows each attempt, but its undo only when requested again: hence copies.
         return cls(
             {
                 tasks.pod_set.shape: session.fit(ask, tasks, future=future).capacity.copy()
@@ -61,8 +60,7 @@ class Room:
     def share(self, demand: Demand, domains: Domains, nodes: BoolArray | None) -> FloatArray:
         """Return (D,) what part of these tasks each domain has room for, 1 or more: all.
 
-        Only these (N,) nodes count; None: all. The roles are looked at one by one, and by what
-        they take together; it is an upper bound all the same, as tasks do not fill every node.
+        Only (N,) `nodes` count; None: all. An upper bound, as tasks do not fill every node.
         """
         held = [self.capacity[tasks.pod_set.shape] for tasks, _ in demand]
         parts = [
@@ -101,8 +99,7 @@ class Room:
         yield chosen[0]
         nodes = np.flatnonzero(domains.within(np.array(chosen)))
         columns = np.flatnonzero(gang.lacking())
-        # Two domains are equal if the same tasks fit on the same numbers of nodes with the same
-        # free room, whichever node that is.
+        # Domains are equal if the same tasks fit on as many nodes with the same free room.
         rows = np.column_stack([*self.capacity.values(), self.free[:, columns]])[nodes]
         own = domains.domain[nodes]
         order = np.lexsort((*rows.T, own))
@@ -176,8 +173,7 @@ class Levels:
     def __init__(self, session: Session, labels: Sequence[str], required: str) -> None:
         self._session = session
         self._labels = labels if not required or required in labels else (*labels, required)
-        # If none is required, the widest one that is named: a merely preferred level keeps nothing
-        # out, so all of them are tried from the narrowest on.
+        # A merely preferred level excludes nothing: all are tried from the narrowest on.
         level = required or next(reversed(labels), "")
         self.default = Topology(level, required=bool(required)) if level else None
         """What holds for gangs that say nothing."""

@@ -60,8 +60,7 @@ SLOT: Final = 1000
 """What one pod takes of the column `pods`."""
 UNLIMITED: Final = float("inf")
 CEILING: Final = 2**60
-"""No sum of what pods take of a node is larger: it is beyond any node, and a few such sums still
-fit 64 bits."""
+"""The cap of what pods take of a node: beyond any node, and a few such sums fit 64 bits."""
 FREED: Final = float(CEILING // 16)
 """The same for what pods would give back, of which there are more sums."""
 
@@ -98,10 +97,7 @@ class HostPort:
 
 
 def addresses(ports: Iterable[HostPort]) -> dict[tuple[str, int], set[str]]:
-    """Return the addresses of ports by their number.
-
-    Anybody may ask for thousands: who meets them is looked up, not tried one by one.
-    """
+    """Return the addresses by port number: a lookup, as pods may request thousands of ports."""
     found: dict[tuple[str, int], set[str]] = {}
     for port in ports:
         found.setdefault(port.number, set()).add(port.address)
@@ -133,10 +129,7 @@ class Nodes:
 
     @property
     def shared(self) -> FloatArray:
-        """(R,): what there is for queues to share; of nodes that nobody may go to, what is used.
-
-        Else a queue would be charged with what it holds there, of a total without it.
-        """
+        """(R,): what queues share; of unusable nodes what is used, which queues are charged."""
         # A node that shrank may hold more than it has; the surplus is nobody's to share.
         used = np.minimum(self.used, self.allocatable)
         each = np.where(self.usable[:, None], self.allocatable, used)
@@ -146,8 +139,7 @@ class Nodes:
 
 def times(counts: IntArray | int, amounts: IntArray) -> IntArray:
     """Return so many times the amounts, at most CEILING."""
-    # Capped before the product is taken: a large count times a large amount would wrap around to a
-    # negative number, and a full node look free.
+    # Capped before the product, which would wrap around and make a full node look free.
     product: IntArray = np.minimum(amounts, CEILING // np.maximum(counts, 1)) * counts
     return product
 
@@ -175,10 +167,7 @@ class Link(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AffinityTerm:
-    """What pods in other places mean for the tasks of one shape.
-
-    Nodes with the same value of some label are a domain. D: number of domains.
-    """
+    """What pods elsewhere mean for one shape. D domains: nodes with one value of some label."""
 
     link: Link
     domain: IntArray
@@ -345,18 +334,15 @@ class BaseGang:
     restartable: bool = False
     """Every role of the job may be restarted."""
     restarts_from: float = UNLIMITED
-    """From when it may restart as a whole, since it lost members that it needs; UNLIMITED: it did
-    not lose any, or these are replaced alone."""
+    """When it may restart whole as needed members are lost; UNLIMITED: none, or replaced alone."""
     moving: bool = False
     """It is moved or restarts, and keeps its nominated nodes until it is placed."""
     owed: bool = False
-    """Room was promised to it, for which others may have been evicted, and nobody remembers where:
-    it goes before all others."""
+    """It was promised room on unknown nodes, maybe after evictions: it goes before all others."""
     polite: bool = False
     """Nobody is evicted for it."""
     leasts: Mapping[str, int] = field(default_factory=dict)
-    """Role -> how many of its tasks the gang needs at the least, of gangs that say it role by
-    role; `min_member` is their sum."""
+    """Role -> its minimum, of gangs that set it role by role; `min_member` is their sum."""
     shuns: frozenset[str] = frozenset()
     """Nodes that may be at fault: missing members are placed there only as a last resort."""
     topology: Topology | None = None
@@ -423,10 +409,7 @@ class Gang(BaseGang):
         return namespace_of(self.key)
 
     def ends(self, now: float) -> float:
-        """Return when its nodes come free if it has started or starts now; UNLIMITED if unknown.
-
-        An estimate that has run out is doubled until it lies ahead.
-        """
+        """Return when its nodes come free if it has started or starts now; UNLIMITED: unknown."""
         # A duration of 0 is a valid document, and doubling 0 would never end.
         start, length = now if self.started is None else self.started, max(self.duration, 1.0)
         while start + length <= now:

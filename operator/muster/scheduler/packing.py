@@ -224,8 +224,7 @@ def _carry_out(
             if not len(own):
                 continue
             used, each = np.unique(own, return_counts=True)
-            # The problem has neither limits of queues nor what tasks placed a moment ago mean to
-            # these. So all of it is checked once more.
+            # The problem has neither limits of queues nor terms of tasks just placed: check all.
             room = session.fit(ask, tasks).capacity[used]
             lawful = -1 not in session.welcome(tasks, own.tolist(), future=ask.ahead)
             lawful &= session.rules.barrier(ask.gang, [(tasks, len(own))]) is None
@@ -271,8 +270,7 @@ class _Search:
         amounts = np.minimum(problem.free, asked), np.minimum(problem.limits, problem.wanted)
         rows, kinds = np.unique(np.hstack(amounts), axis=0, return_inverse=True)
         fillings = [self._fillings(*np.split(row, [len(asked)])) for row in rows]
-        # Nodes with little choice come first: the states become many late, when most bounds hold.
-        # Of equal choice the order is by what can be used.
+        # Nodes with little choice first: states multiply late, when most bounds hold. Then by use.
         used = [(each @ problem.requests).max(axis=0).tolist() for each in fillings]
         keys = [(len(e), *u, e.tobytes()) for e, u in zip(fillings, used, strict=True)]
         ranks = {key: rank for rank, key in enumerate(sorted(set(keys)))}
@@ -360,8 +358,7 @@ class _Search:
             ends = np.cumsum(self._most(rows, left, limits, kind) + 1)
             every = max(every, -(-int(ends[-1]) // GRID))
             ways = np.arange(0, ends[-1], every)
-            # Rows are numbered through all patterns. The number says from which one each comes,
-            # and the difference to its start how many tasks are added.
+            # The row's number gives its pattern, and beyond its start how many tasks are added.
             index = np.searchsorted(ends, ways, side="right")
             starts = np.concatenate(([0], ends[:-1]))
             rows, left = self._add(rows[index], left[index], kind, ways - starts[index])
@@ -401,13 +398,9 @@ class _Search:
 
 
 def _weights(shares: FloatArray) -> FloatArray:
-    """Return (K, B) what a task of each kind counts for each bound.
-
-    `shares`: (K, R) which part of all that is asked for it takes, by resource.
-    """
+    """Return (K, B) what a task counts for each bound; `shares`: (K, R) its part of requests."""
     columns = np.unique(shares[:, shares.any(axis=0)], axis=1).T
-    # A sum of resources bounds more than each by itself: a node may have enough of one or of the
-    # other, but patterns rarely use up both.
+    # Sums bound more than each alone: nodes have enough of one or the other, rarely of both.
     pairs = [one + other for one, other in itertools.combinations(columns, 2)]
     kinds = np.eye(len(shares))
     return np.array([*kinds, *columns, *pairs, columns.sum(axis=0)]).T

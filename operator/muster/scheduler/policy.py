@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The policy: which actions run, and which plugins are asked, tier by tier.
-
-`parse` takes the mapping that a policy file in kube-batch's form holds.
-"""
+"""The policy: its actions, and its plugins by tier. `parse` reads kube-batch's form."""
 
 from __future__ import annotations
 
@@ -95,8 +92,7 @@ class Policy:
 DEFAULT: Final = Policy(
     actions=("allocate", "backfill"),
     tiers=(
-        # What the API server would refuse need not be tried: quota asks first, and costs
-        # nothing where no namespace has one.
+        # quota first: the API server would refuse the rest. Without quotas this costs nothing.
         (Option("priority"), Option("gang"), ALWAYS[0]),
         (Option("drf"), Option("predicates"), Option("proportion"), Option("nodeorder")),
     ),
@@ -195,8 +191,7 @@ def _arguments(key: str, owner: str, row: Action | Plugin, value: object) -> Map
 def _parser(row: Action | Plugin, name: str) -> Callable[[str], Any] | None:
     for known, parser in row.arguments.items():
         open_ended = known.endswith(".") and name.startswith(known)
-        # The bare prefix of an open-ended name is no argument: there must be something behind its
-        # dot.
+        # The bare prefix of an open-ended name is no argument: a name must follow its dot.
         if open_ended != (name == known):
             return parser
     return None

@@ -40,8 +40,7 @@ def _numbered(session: Session, gang: GangState, given: Sequence[Given]) -> Sequ
         if levels is None:
             continue
         last = _before(session, first.pod_set, index, last)
-        # Only of the very next role: it begins where this one ends, so its domains are left for
-        # last.
+        # Only the next role: it begins where this one ends, so its domains are left for last.
         ahead = {nodes[row] for later in runs[at + 1 : at + 2] for row in later}
         order = _Order(levels, last, ahead)
         for row, node in zip(rows, _assigned(session, given, rows, order), strict=True):
@@ -77,10 +76,7 @@ class _Order:
         self._ahead = [{int(level[node]) for node in ahead} for level in levels]
 
     def key(self, node: int) -> tuple[tuple[int, int], ...]:
-        """Return the sort key of a node: the domain of the last member first.
-
-        A domain in which the next role has members comes last.
-        """
+        """Return the node's sort key: the last member's domain first, the next role's last."""
         found = []
         for level, ahead in zip(self.levels, self._ahead, strict=True):
             domain = int(level[node])

@@ -111,10 +111,9 @@ class Session:
         *,
         preempts: bool = False,
     ) -> None:
-        """Open a cycle. `budget`: that of the cycle, where the session is a trial in it.
+        """Open a cycle or, with its `budget`, a trial in it. `scorer`: instead of the plugins'.
 
-        `scorer`: scores nodes instead of the plugins. `preempts`: gangs may evict lower priorities
-        of their queue.
+        `preempts`: gangs may evict lower priorities of their queue.
         """
         self.preempts: Final = preempts
         self.snapshot: Final = snapshot
@@ -127,8 +126,7 @@ class Session:
             axis=0, dtype=np.float64
         )
         """(R,): what the usable nodes have."""
-        # Slots for pods are plenty and the same for all; as a resource they would dominate the
-        # shares of gangs with many small tasks.
+        # Slots are plenty: counted, they would dominate the shares of gangs of many small tasks.
         self.total[PODS] = 0
         self.queues: Final = _queues(snapshot)
         self.started: Final[list[GangState]] = []
@@ -141,8 +139,7 @@ class Session:
         self.holder: GangState | None = None
         """The gang for which room is reserved."""
         self._tiers, self._scorer = tiers, scorer
-        # One log for placements, promises and evictions: what was evicted for a try goes back with
-        # it, and tries nest, as an inner mark lies behind the outer one.
+        # One log for placements, promises and evictions: a trial undoes all, and trials nest.
         self._steps: list[_Step] = []
         self._fits: dict[tuple[int, bool, bool, int], Fit] = {}
         # The plugins look at the session when they are opened, so all that they may ask for stands
@@ -152,8 +149,7 @@ class Session:
         """The gangs that are not whole."""
         self._respected = UNLIMITED
         """Gangs of no higher priority leave other schedulers the room that these keep."""
-        # At first all of them are kept: who never says its priority, as members on their way home,
-        # must not take that room.
+        # All are kept at first: members that return set no priority and must not take that room.
         self.respect(-UNLIMITED)
         self._states = {id(gang.spec): gang for gang in self.gangs}
         for gang in self.gangs:
@@ -164,8 +160,7 @@ class Session:
 
     def close(self) -> None:
         """Let go of all that was worked out; nothing may be asked any more."""
-        # The plugins refer to the session, and it to them: with each cycle they would stay until
-        # garbage is looked for, with columns of all nodes for each shape, and of all tasks.
+        # The reference cycle with the plugins would keep large columns until garbage is collected.
         vars(self).clear()
 
     def cached(self, key: Hashable, compute: Callable[[], Value]) -> Value:
@@ -206,8 +201,7 @@ class Session:
             ready=gang.ready,
             allocated=gang.allocated.astype(np.float64),
         )
-        # A gang that still lacks its minimum is refused as a whole by `unfit`; only of one that is
-        # whole the tasks beyond what it had are left out one by one.
+        # `unfit` refuses gangs below their minimum as a whole; others lose only their new tasks.
         if queue is not None and queue.shut_by is not None and not state.need:
             for tasks in state.tasks:
                 state.shut += tasks.shut()
@@ -272,8 +266,7 @@ class Session:
             fit = Fit(
                 self.room, key[0], tasks.shape, codes, scorer, future=future, lasting=lasting > 0
             )
-            # Most shapes are asked for in the turn of one gang: columns of all of them would fill
-            # the memory.
+            # Most shapes are used by one gang only: columns of all would fill the memory.
             if len(self._fits) == FITS:
                 del self._fits[next(iter(self._fits))]
             self._fits[key] = fit
@@ -335,10 +328,7 @@ class Session:
         *,
         future: bool = False,
     ) -> Picks:
-        """Return nodes for up to `wanted` more tasks of a gang, in the first region with room.
-
-        Not on the (N,) nodes that are shunned. `future`: once all that is ending has gone.
-        """
+        """Return nodes for up to `wanted` tasks in the first region with room, none `shunned`."""
         picks = Picks([], np.array([], np.int64), np.array([], np.int64))
         for at, here in enumerate(self.regions(ask)):
             if at and self.budget.exhausted():
@@ -365,11 +355,7 @@ class Session:
         *,
         future: bool = False,
     ) -> list[int]:
-        """Return the homes, -1 for those where a task cannot go, now or in the end.
-
-        Pods near or far forbid it, the node has no `room` for another, or all that are `wanted`
-        have one.
-        """
+        """Return the homes, -1 where affinity, `room` or the number `wanted` allows no task."""
         affinity, shape, one = self.room.affinity, tasks.pod_set.shape, np.ones(1, np.int64)
         left: list[int] = []
         taken = Counter[int]()
@@ -380,8 +366,7 @@ class Session:
                 allowed = affinity.open(shape, future=future)
                 goes = allowed is None or bool(allowed[node])
                 if goes:
-                    # Each is counted while the next is looked at, as two of them might not be
-                    # welcome together; in the end all are taken back.
+                    # Counted until the end of the search, as two of them might exclude each other.
                     affinity.add(shape, np.array([node]), one)
             if goes:
                 taken[node] += 1
@@ -413,8 +398,7 @@ class Session:
 
     def recall(self, gang: GangState) -> None:
         """Give up all that is promised to the gang."""
-        # Last first, as `undo` then puts them back in the order in which they were made; and as a
-        # new step rather than by deletion, since marks are positions in the log.
+        # Last first, so `undo` restores the order; a new step, as marks are positions in the log.
         for change, sign, _ in self._steps[::-1]:
             if isinstance(change, _Assignment) and change.gang is gang and change.promise:
                 if sign < 0:
@@ -465,8 +449,7 @@ class Session:
         # What others keep is part of what is used.
         seen = replace(self.snapshot, nodes=nodes, gangs=(alone,), quotas=quotas, nominations=())
         made = Session(seen, self._tiers, self.budget, scorer)
-        # Room is in `used` already; ports and neighbors are counted apart from it, so the new
-        # session has to hear of each step.
+        # Room is in `used` already; ports and neighbors are counted apart, so apply each step.
         for change, sign, _ in self._steps:
             if isinstance(change, _Assignment):
                 made.join(change, sign)
@@ -485,10 +468,7 @@ class Session:
                 self.room.keep(np.array([one.node]), change * one.amount)
 
     def evict(self, ask: Ask, chosen: BoolArray, action: DeletionReason | None) -> None:
-        """Take the (U,) chosen units of `victims` away, so that the gang gets room.
-
-        Without an action it is a simulation, which its caller undoes.
-        """
+        """Take the (U,) chosen units away for the gang. Without an action the caller undoes it."""
         tasks = self.victims.tasks(chosen)
         nodes, counted = self.victims.freed(tasks[self.awaited(tasks)])
         np.minimum(counted, self.room.leaving[nodes], out=counted)

@@ -74,8 +74,7 @@ def of(session: Session, gang: GangState, tasks: PodSetState) -> Slicing | None:
 def usable(slicing: Slicing, capacity: IntArray) -> IntArray:
     """Return (N,) how many ranks whole slices have room for, told on one node of each domain."""
     sums = slicing.level.sums(capacity).astype(np.int64)
-    # The sum stands on the first node of its domain and 0 on the others, so that it adds up as
-    # capacities of nodes do.
+    # The sum stands on one node of its domain, so that it adds up as capacities of nodes do.
     found, first = np.unique(slicing.level.domain, return_index=True)
     room = np.zeros_like(capacity)
     room[first[found >= 0]] = (sums // slicing.length * slicing.length)[found[found >= 0]]

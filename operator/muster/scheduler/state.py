@@ -167,8 +167,7 @@ class GangState:
         """How many tasks the gang lacks to be whole; 0 if it is."""
         spec = self.spec
         need = max(spec.min_member + self.more - self.ready, 0)
-        # The sum over roles can be larger than what the total lacks: extras of one role stand in
-        # for none of another.
+        # The sum over roles may be larger: extras of one role stand in for none of another.
         return max(need, sum(self.lacks().values())) if spec.leasts else need
 
     @property
@@ -223,8 +222,7 @@ class GangState:
         """Return which tasks, and how many of each, would make the gang just whole."""
         need, demand, lacks = self.need, [], dict[str, int]()
         if self.spec.leasts:
-            # Minimums of roles are served first, so that earlier roles do not use up in extras
-            # what a later one must have.
+            # Roles' minimums first, so that extras of earlier roles take nothing from later ones.
             lacks.update(self.lacks())
             need -= sum(lacks.values())
         for tasks in self.tasks:
@@ -267,8 +265,7 @@ class GangState:
         seen: dict[int, int] = {}
         for tasks, nodes in self.promises:
             first = seen.get(id(tasks), 0)
-            # Promises go first to those that wait and then to those whose pod is ending, in the
-            # same order as `PodSetState.coming` counts them.
+            # First waiting tasks, then those whose pod ends, as `PodSetState.coming` counts them.
             coming = [*tasks.waiting[tasks.taken :], *tasks.pod_set.returning]
             kept += (
                 (tasks, index, node) for index, node in zip(coming[first:], nodes, strict=False)

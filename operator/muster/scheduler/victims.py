@@ -34,8 +34,7 @@ LONG: Final = 512
 PLENTY: Final = 4.0
 """How many times the gang's need the units would free that are looked at first."""
 LOSS, RATE, SIZE, NEARNESS = range(4)
-"""Indexes of the orders: by lost work, by lost work per freed part, by size of the gang, and by
-the resources that the node is short of."""
+"""Orders: by lost work, lost work per freed part, size of the gang, shortage of the node."""
 Price = tuple[int, float, int, float]
 """What the loss of units is compared by; less is better."""
 PodSets = Callable[[Gang], Sequence[PodSet]]
@@ -61,8 +60,7 @@ class Victims:
         self.node: Final[IntArray] = np.array([known(node, -1) for _, node in held], np.int64)
         """(M,): -1 if the node is gone."""
         sizes = np.array(counts, np.int64)
-        # `ready` counts tasks that have succeeded too, which hold nothing: hence the clip to what
-        # is there.
+        # `ready` also counts tasks that have succeeded, which hold nothing: hence the clip.
         above = [gang.ready - gang.min_member for gang in self.gangs]
         self.surplus: Final[IntArray] = np.clip(np.array(above, np.int64), 0, sizes)
         """(G,): tasks above the minimum that are left."""
@@ -78,7 +76,6 @@ class Victims:
         share = (self.request / np.maximum(total, 1))[:, 1:].max(axis=1, initial=0)
         self._work: Final = np.maximum(now - self._starts(), 0) * share[self.pod_set]
         self.queues: Final = tuple(sorted({gang.queue for gang in self.gangs}))
-        """The names of the queues that have victims."""
         self._number(sizes)
         kept = (g.unevictable or snapshot.spared_until(g) > now for g in self.gangs)
         self.unevictable: Final[BoolArray] = self._of_gangs(kept) > 0
@@ -108,15 +105,11 @@ class Victims:
         self._measure(unit, np.repeat(np.arange(len(ends)), sizes), whole)
 
     def _extras(self, owner: int, rows: slice) -> BoolArray:
-        """Return which of its tasks a gang has above the minimum of their role.
-
-        None if a role lacks any.
-        """
+        """Return the gang's tasks above the minimum of each role; none if a role lacks any."""
         gang, left = self.gangs[owner], Counter[str]()
         for pod_set in gang.pod_sets:
             left[pod_set.role] += len(pod_set.held) + pod_set.succeeded
-        # A gang that lacks members of a role is not whole: what it has beyond in others it would
-        # need to be mended.
+        # A gang that lacks members of a role may need its surplus of other roles for its repair.
         whole = all(left[role] >= least for role, least in gang.leasts.items())
         kept, marks = Counter(gang.leasts), list[bool]()
         for pod_set in gang.pod_sets:
@@ -151,8 +144,7 @@ class Victims:
         self.ends: IntArray = np.flatnonzero(whole & (self.count == 0))
         """Those units that are an end without tasks of its own."""
         self.lost: FloatArray = np.bincount(unit, self._work, units).astype(np.float64)
-        """(U,): seconds that its tasks have run, each second times the largest part of the
-        cluster that the task holds of any resource."""
+        """(U,): seconds that its tasks ran, each times its largest share of any resource."""
         self.loss: FloatArray = with_gang(self, self.lost)
         """(U,): the same; with the end of a gang that of all of the gang."""
         self.at: IntArray = np.full(units, -1)
@@ -175,10 +167,7 @@ class Victims:
         """(U,): position in `queues`."""
 
     def leave(self, tasks: IntArray, sign: int) -> tuple[IntArray, IntArray, FloatArray]:
-        """Note that these tasks are taken away, or put back where the sign is negative.
-
-        Returns the gangs that have them, how many of each, and (gangs, R) what these hold.
-        """
+        """Record tasks as taken, back if `sign` < 0. Return gangs, counts, (gangs, R) amounts."""
         owners, place = np.unique(self._holder[tasks], return_inverse=True)
         counts: IntArray = np.bincount(place, minlength=len(owners))
         amounts = sums(place, self.request[self.pod_set[tasks]], len(owners))
@@ -302,15 +291,12 @@ class VictimOrders:
     ) -> Sequence[Iterator[IntArray]]:
         """Return for each order the first of the (U,) open units, each time more of them.
 
-        The orders are LOSS, RATE, SIZE and, if some gang may lose any of its tasks, NEARNESS.
-        `lack` returns (N,) the key of the nodes for NEARNESS; None leaves this order out.
+        NEARNESS needs `lack`, which returns its (N,) key, and gangs that may lose any task.
         """
-        # Fewer units than before leave the order as it was, more of them do not: heads that were
-        # kept might lack the new ones.
+        # Fewer units keep the order, more do not: heads that were kept might lack the new ones.
         if (open_ & ~self._open).any():
             self._firsts.clear()
-        # What each node lacks has changed with the last gang; the other orders depend on the units
-        # alone.
+        # What nodes lack has changed with the last gang; other orders depend on the units alone.
         self._firsts.pop(NEARNESS, None)
         self._open, self._lack, self._count = open_, lack, int(np.count_nonzero(open_))
         # To empty node after node wastes least: each task needs its room in one piece.
@@ -320,9 +306,8 @@ class VictimOrders:
     def _growing(self, by: int) -> Iterator[IntArray]:
         order = self._first(by, LONG)
         freed = np.cumsum(self.freed[order])
-        # More than enough by the sums, since room lies in pieces and some may not go; where it is
-        # still too little four times as many are looked at, so that the sum of all looks stays
-        # linear.
+        # More than the sums require, as room lies in pieces and some may not go; then four times
+        # as many, so that the sum of all evaluations stays linear.
         count = int(np.searchsorted(freed, PLENTY)) + FEW
         while count < self._count:
             yield self._first(by, count)[:count]
@@ -373,10 +358,7 @@ class VictimOrders:
 
 
 def first(rows: IntArray, keys: Sequence[np.ndarray], count: int) -> IntArray:
-    """Return about so many of the rows, those that come first by these keys, unordered.
-
-    Rows that are equal to the last one are included.
-    """
+    """Return about `count` of the rows, those first by these keys, unordered, with all ties."""
     found = []
     for key in keys:
         if len(rows) <= count:

@@ -33,10 +33,7 @@ def allocate(session: Session) -> None:
 
 
 def honor(session: Session) -> None:
-    """Start the gang with a published start time, or the head that waited for too long.
-
-    Until it starts, capacity is kept for it, whatever its queue has allocated.
-    """
+    """Start the gang with a published time or a patient head, or keep room, whatever its share."""
     if _keep_time(session):
         return
     # Each may be one for which no nodes can be kept, and costs a search.
@@ -50,10 +47,7 @@ def honor(session: Session) -> None:
 
 
 def _keep_time(session: Session) -> bool:
-    """Start the gang with the earliest published start time or keep capacity for it.
-
-    Only a waiting gang of higher priority goes before it. Return whether any has such a time.
-    """
+    """Start the gang with the earliest published time or keep room. Return whether it did."""
     told = [
         (gang.spec.told, session.order(gang), gang)
         for gang in session.gangs
@@ -61,8 +55,7 @@ def _keep_time(session: Session) -> bool:
     ]
     if not told:
         return False
-    # One at a time, as there is one reservation; the order of gangs makes the choice the same
-    # whatever order they came in.
+    # One at a time, as there is one reservation; the order of gangs breaks ties.
     when, _, gang = min(told)
     higher = (g for g in session.gangs if g.need and g.spec.priority > gang.spec.priority)
     if gang.promised or any(not diagnosis.stuck(session, other) for other in higher):
@@ -80,11 +73,7 @@ def _keep_time(session: Session) -> bool:
 
 
 def run(session: Session, gangs: Iterable[GangState], *, fair: bool = True) -> None:
-    """Place these gangs, and after their minimum their extra tasks one by one.
-
-    The best gang of the best queue comes first, again and again. `fair`: a queue that has its
-    deserved share is passed over.
-    """
+    """Place the gangs' minimums, then extra tasks; `fair`: not of queues that hold their due."""
     waiting = _candidates(session, gangs)
     by_usage = session.rules.asks("usage_order")
     for gang in in_turn(session, waiting):
@@ -92,13 +81,11 @@ def run(session: Session, gangs: Iterable[GangState], *, fair: bool = True) -> N
         exempt = not fair or (by_usage and gang.need)
         if not exempt and session.rules.overused(session.queues[gang.spec.queue]):
             _overused(session, gang)
-            # Nothing comes back to a queue in this action, so no other gang of it can be due more.
-            # Each is looked at all the same, for the reason that is true for it.
+            # No queue regains resources here: refuse all its gangs, each for its own reason.
             while heap and not by_usage:
                 _overused(session, heapq.heappop(heap)[1])
         elif _advance(session, gang, alone=not any(waiting.values())):
-            # It has its minimum and comes again for extra tasks, after all who still wait for
-            # theirs.
+            # It has its minimum and comes again for extra tasks, after gangs that wait for theirs.
             heapq.heappush(heap, (session.order(gang), gang))
 
 
@@ -133,14 +120,12 @@ def by_queue(session: Session, gangs: Iterable[GangState]) -> Waiting:
 def in_turn(session: Session, waiting: Waiting) -> Iterator[GangState]:
     """Take out and yield the best gang of the best queue, again and again.
 
-    The heap is of queues, and inside each of gangs: kube-batch's two priority queues, where each
-    placement moves its queue back.
+    Heaps of gangs in a heap of queues, as in kube-batch: each placement moves its queue back.
     """
     queues = [_entry(session, waiting, name) for name in waiting]
     heapq.heapify(queues)
     while queues:
-        # A key only grows while a queue waits in the heap, so that a stale one is always too early
-        # and never too late: to look again at the top is enough.
+        # A key only grows while its queue waits, so a stale one is too early: check the top again.
         key, name = heapq.heappop(queues)
         # What went to another part of the same division made this one's place a later one.
         if session.queues[name].above and (fresh := _entry(session, waiting, name)) > (key, name):
@@ -222,7 +207,7 @@ def _may_search(session: Session, gang: GangState) -> bool:
 def attempt(session: Session, ask: Ask) -> Failure | None:
     """Place what the gang lacks, now or soon, or nothing; return what did not fit, and why.
 
-    Nothing is returned, too, of a gang that did not fit into any region.
+    None is returned, too, for a gang that did not fit into any region.
     """
     # First without what is ending: the one way that does not need it may be the last one.
     if session.counts_ending(ask) and start_now(session, ask):
@@ -249,8 +234,7 @@ def _attempt(session: Session, ask: Ask) -> Failure | None:
         failed = _attempt_here(session, here)
         if failed is None or isinstance(failed, Refusal) or gang.promised:
             return failed
-        # Only what failed everywhere says what the cluster lacks; a failure inside of one region
-        # is about that region.
+        # Only what failed outside of all regions says what the cluster lacks.
         if not here.within and session.rules.slices(gang) is None:
             failure = failed
         session.budget.spend(ATTEMPT)
@@ -270,10 +254,7 @@ def _attempt_here(session: Session, ask: Ask) -> Failure | None:
 
 
 def _in_slices(session: Session, ask: Ask, slicings: Sequence[Slicing]) -> Failure | None:
-    """Try to place what the gang lacks slice by slice, and other roles behind these.
-
-    Of several roles also with the largest tasks first.
-    """
+    """Place what the gang lacks by slices, then other roles; of several also largest first."""
     gang, refused = ask.gang, None
     others = [t for t in gang.tasks if not any(t.pod_set in one.pod_sets for one in slicings)]
     for tight in (False, True) if len(gang.tasks) > 1 else (False,):
@@ -293,8 +274,7 @@ def _in_slices(session: Session, ask: Ask, slicings: Sequence[Slicing]) -> Failu
 def _try_all(session: Session, ask: Ask) -> Failure | None:
     """Try one way after the other to place what the gang lacks."""
     failure, gang = None, ask.gang
-    # Cheapest and most faithful first: the given order with the policy's scores, and only then
-    # ways that ignore these.
+    # Cheapest and most faithful first: only the later ways ignore the order and the scores.
     strategies = STRATEGIES if len(gang.tasks) > 1 else STRATEGIES[:1]
     by_size = sorted(gang.tasks, key=lambda tasks: -max(session.shares(tasks)))
     for at, (step, tight, later) in enumerate(strategies):
@@ -309,8 +289,7 @@ def _try_all(session: Session, ask: Ask) -> Failure | None:
         failure = failure or failed
         if gang.promised:
             break
-        # Where the sums do not suffice no order helps. While others are evicted the sums do not
-        # know of the room that this will free.
+        # No order helps where sums fall short; while others are evicted the sums lack that room.
         if not session.room.evicting and diagnosis.shortage(session, gang.demand()):
             break
     return failure
@@ -381,17 +360,13 @@ def _open(gang: GangState) -> list[PodSetState]:
 def _fill(
     session: Session, ask: Ask, order: Sequence[PodSetState], *, tight: bool, later: bool = False
 ) -> Failure | None:
-    """Place as many tasks as the gang lacks; return the first that did not all fit, and why.
-
-    `later`: all of them wait for what is ending, also those that fit at present.
-    """
+    """Place what the gang lacks; return what did not fit. `later`: all wait for what is ending."""
     gang, failed, refused = ask.gang, None, None
     ahead, now = session.counts_ending(ask), replace(ask, tight=True) if tight else ask
     # A role that has to be near another one comes after it, wherever it stands.
     tied = any(tasks.shape.tied for tasks in order)
     twice = [*order, *order] if tied else order
-    # Behind all that can be had at once come promises: these take from what is ending before they
-    # take from what is free.
+    # Promises come after all that is free at once, and take from what is ending first.
     for soon in (True,) if later else (False, True):
         for tasks in twice:
             there = tasks.coming if soon else tasks.left
@@ -411,10 +386,7 @@ def _fill(
 
 
 def short(session: Session, ask: Ask, demand: Demand) -> PodSetState | None:
-    """Return tasks for which there is too little room even without the rest of the gang.
-
-    `demand`: what would make it just whole.
-    """
+    """Return tasks without room even if the rest of the gang is ignored; `demand`: its minimum."""
     first, fitting = None, Counter[str]()
     for tasks, count in demand:
         fit = session.fit(ask, tasks, future=session.counts_ending(ask))
@@ -429,10 +401,7 @@ def short(session: Session, ask: Ask, demand: Demand) -> PodSetState | None:
 
 
 def _may_evaluate(session: Session, ask: Ask) -> bool:
-    """Return whether the nodes for the gang may be evaluated, and charge the passes over them.
-
-    A shape that was evaluated before in this cycle costs nothing.
-    """
+    """Charge the passes over nodes for shapes new in this cycle. Return whether they may run."""
     future = session.counts_ending(ask)
     new = sum(not session.is_fitted(ask, tasks, future=future) for tasks in ask.gang.tasks)
     units = new * len(session.snapshot.nodes.names)

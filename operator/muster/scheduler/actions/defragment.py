@@ -57,8 +57,7 @@ def defragment(session: Session, arguments: Parsed) -> None:
         return
     recent = [move for move in past if move.at > session.snapshot.now - HOUR]
     left = max(limit - len(recent), 0) if arguments.get("defragment.mode") != "propose" else 0
-    # A moved gang may have a lower priority than the pods for which other schedulers have
-    # nominated nodes.
+    # A moved gang may rank below pods for which other schedulers have nominated nodes.
     session.respect(-UNLIMITED)
     # Otherwise two gangs could displace each other in turn.
     can_move = cache(partial(_can_move, session))

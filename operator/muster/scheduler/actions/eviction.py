@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of the preemptors and the choice of victims, for preempt and reclaim.
-
-The victims are the cheapest set that frees enough, as far as a bounded search finds it.
-"""
+"""The order of the preemptors, and the cheapest victims that a bounded search finds."""
 
 from __future__ import annotations
 
@@ -61,28 +58,23 @@ ACTION: Final = {
     "preemptable": DeletionReason.PREEMPT,
     "reclaimable": DeletionReason.RECLAIM,
 }
-"""The action that asks each hook."""
 
 
 def starving(
     session: Session, gangs: Iterable[GangState], *, fair: bool = False, extras: bool = False
 ) -> Iterator[GangState]:
-    """Yield those of the gangs that wait for their minimum, best queue and best gang first.
+    """Yield the gangs that wait for their minimum, best queue and best gang first.
 
-    Gangs that lost members come first, unless a gang of higher rank waits in the same queue: that
-    gang would evict them later.
-
-    `fair`: none of a queue that holds its due. `extras`: those that want more than that.
+    Gangs that lost members precede, unless a higher gang of their queue would evict them later.
+    `fair`: none of a queue that holds its due. `extras`: those that want more than their minimum.
     """
     found: list[GangState] = []
     for gang in gangs:
         # What is kept for a lost member may be room that nobody is about to leave.
         taken = (gang.promised and not gang.protected) or gang.lost or gang.spec.polite
-        # As long as its own pods are there, be it that their node is silent, no room lets a gang
-        # start.
+        # While its own pods exist, even on a silent node, no free resources let a gang start.
         wants = gang.left and not gang.need if extras else 0 < gang.need <= gang.left
-        # Who was itself a victim in this cycle evicts nobody, so that two cannot send each other
-        # to and fro.
+        # A victim of this cycle evicts none, so that two gangs cannot evict each other in turns.
         if not wants or taken or diagnosis.unfit(session, gang) is not None:
             continue
         # Who may not have pods by a quota need not have room.
@@ -114,10 +106,7 @@ def _mending(session: Session, found: Iterable[GangState]) -> Sequence[GangState
 
 
 def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
-    """Evict what has to go for the gang, if anything may. Return whether it gets in.
-
-    Gangs that are alike are looked at once, as long as nothing has changed.
-    """
+    """Evict what has to go for the gang, if anything may. Return whether it gets in."""
     session.respect(gang.spec.priority)
     spec = gang.spec
     own = spec.key if grounds.forfeit and spec.ready > 0 else ""
@@ -157,10 +146,7 @@ def _precedes(gang: GangState, other: GangState) -> bool:
 
 
 def _make_room(session: Session, ask: Ask, open_: BoolArray, kind: _Kind) -> bool:
-    """Evict what has to go of the (U,) open units. Return whether the gang gets in.
-
-    Else the caller undoes it.
-    """
+    """Evict some (U,) open units. Return whether the gang gets in; else the caller undoes it."""
     gang, victims = ask.gang, session.victims
     orders = orders_for(session, gang, kind)
     # Of a gang that has no more than its minimum left nothing goes but the whole.
@@ -208,10 +194,7 @@ def evict(session: Session, ask: Ask, chosen: BoolArray, action: DeletionReason)
 
 
 def orders_for(session: Session, gang: GangState, kind: Hashable) -> VictimOrders:
-    """Return the orders to look at units for the gang.
-
-    Gangs of one kind that need as many tasks, and to which each unit is as useful, share them.
-    """
+    """Return the orders of units for the gang, shared by gangs of equal kind, counts and use."""
     victims, suits = session.victims, np.zeros(len(session.snapshot.nodes.names) + 1, np.bool_)
     # (N + 1,) which nodes suit any of its tasks; the last stands for none.
     for tasks in gang.tasks:
@@ -245,18 +228,13 @@ def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
     waiting = {
         other.spec.queue for other in session.gangs if other.need and other.queue is not queue
     }
-    # Grow over its due it may with room that no other queue is waiting for: else that one would
-    # reclaim it, and the evictions were for nothing.
+    # Above its due it may use only room that no other queue waits for, as that would reclaim it.
     queues = (session.queues.get(name) for name in waiting)
     return all(other is None or session.rules.overused(other) for other in queues)
 
 
 def others(session: Session, gang: GangState) -> BoolArray:
-    """Return (U,) what is there of other gangs.
-
-    Without gangs that cannot be evicted or that their queue protects. Gangs whose lost members are
-    being replaced are victims only for gangs that are repaired before them.
-    """
+    """Return (U,) evictable units of other gangs; of those under repair only if repaired later."""
     victims = session.victims
     marks: BoolArray = ~(victims.evicted | victims.unevictable) & ~victims.own(gang.spec)
     for other in session.protected:
@@ -287,8 +265,7 @@ def _parts(session: Session, gang: GangState, suits: BoolArray) -> FloatArray:
     # Each search needs it, and all columns would cost ten times as much as this one.
     debt = np.maximum(room.promised[:, PODS] - room.ending[:, PODS], 0)
     full = (suits[:-1] & (room.idle[:, PODS] - debt < SLOT)).any()
-    # Slots are nearly always there: counted as a need they would make of many small pods the most
-    # useful victims.
+    # Slots are rarely short: always counted, they would favor many small pods as victims.
     columns = [c for c in np.flatnonzero(lacking > 0).tolist() if c != PODS or full]
     weights = np.zeros(len(lacking))
     weights[columns] = 1 / lacking[columns]
@@ -320,8 +297,7 @@ def _friends(session: Session, gang: GangState) -> BoolArray:
 def seal(session: Session, ask: Ask, chosen: BoolArray) -> None:
     """Let it stand that the (U,) chosen units go for the gang."""
     gang, victims = ask.gang, session.victims
-    # What was in the way may have been a limit of the queue alone: then there is nothing to wait
-    # for.
+    # If only a limit of the queue blocked the gang, there is nothing to wait for.
     if session.rules.ready(gang) and gang.placements and gang not in session.started:
         session.started.append(gang)
     release(session, gang)
@@ -342,7 +318,6 @@ class Trial:
     """
 
     def __init__(self, session: Session, ask: Ask) -> None:
-        """Charge the trials to the budget of the session."""
         self.budget: Final = session.budget
         gang, self._victims = ask.gang, session.victims
         self._session, self._ask, self._demand = session, ask, gang.demand()
@@ -411,10 +386,7 @@ class Trial:
         return self._session.room.free(nodes, future=True, lasting=self._lasting)
 
     def _given(self, nodes: Some, free: IntArray | None = None) -> IntArray:
-        """Return (M, K) the most tasks of each role and amounts of each resource on the nodes.
-
-        `free`: (M, R) if other resources than at present are free.
-        """
+        """Return (M, K) the most tasks by role, amounts by resource; `free`: other (M, R) free."""
         if free is None:
             several = [fit.refresh().capacity[nodes] for fit in self._fits]
         else:
@@ -439,10 +411,7 @@ class Trial:
         return free + np.minimum(freed, FREED).astype(np.int64)
 
     def fits(self, chosen: BoolArray) -> bool:
-        """Return whether the gang fits without the (U,) chosen units, if the budget allows it.
-
-        These are some of those to which the question is narrowed.
-        """
+        """Return whether it fits without these (U,) of the narrowed units; no budget: False."""
         if not self.exact and self.budget.exhausted():
             return False
         self.budget.spend(VICTIM + len(self._unit))
@@ -482,8 +451,7 @@ class Trial:
             return order[:few]
         if few == many or not self.fits(mark(victims, order)):
             return None
-        # As if more gone never did harm. Where pods must be near others it may: the caller tries
-        # again without those.
+        # Assumes that more gone never harms. With affinity it may: the caller tries without those.
         while few + 1 < many and not self.budget.exhausted():
             middle = (few + many) // 2
             if self.fits(mark(victims, order[:middle])):
@@ -496,8 +464,7 @@ class Trial:
         """Return how many of the first units the sums require, by one sum over them all."""
         turns = np.minimum(*_places(self._victims, order, self._unit))
         rows = np.flatnonzero(turns < len(order))
-        # By node, and on each in the order in which they go: then the running sum of a node's rows
-        # is what is free there after each of them.
+        # By node, then by order: the running sum is what is free there after each row.
         rows = rows[np.lexsort((turns[rows], self._place[rows]))]
         place = self._place[rows]
         first = np.diff(place, prepend=-1) > 0
@@ -527,8 +494,7 @@ class Trial:
         with self._gone():
             held = self._given(self._nodes, free)
             lost = held[places] - self._given(self._nodes[places], left)
-        # Exact for one unit that stays alone: what several would cost together on one node may be
-        # more, so the caller still tries.
+        # Exact for one unit alone: several on one node may cost more, so the caller still tries.
         lost = sums(owners, lost, len(units) + 1)[:-1].astype(np.int64)
         return np.flatnonzero(self._suffices(held.sum(axis=0) + self._others - lost))
 
@@ -575,15 +541,11 @@ def choose(
     allowed: Allowed,
     is_fair: Callable[[IntArray], bool] = lambda _: True,
 ) -> BoolArray | None:
-    """Return (U,) of the open units the cheapest set that is enough, as far as it was found.
-
-    `is_fair`: whether units may go if no others do.
-    """
+    """Return (U,) the cheapest set of open units found; `is_fair`: they may go if no others do."""
     victims, many = orders.victims, np.count_nonzero(open_)
     best: Offer | None = None
     offers: dict[bytes, Offer | None] = {}
-    # For gangs that are alike an order hardly becomes cheaper: where there are many units nobody
-    # asks those that were dearer the last time.
+    # For gangs that are alike an order hardly gets cheaper: of many units, skip the dearer orders.
     known = orders.prices if many > LONG else {}
     firsts = orders.firsts(open_, trial.lack if trial.exact else None)
     for by in sorted(range(len(firsts)), key=lambda by: (by in known, known.get(by), by)):
@@ -640,17 +602,13 @@ def price(victims: Victims, chosen: BoolArray) -> Price:
     ages = [victims.gangs[gang].created for gang in gangs.tolist()]
     lost = round(float(victims.lost[units].sum()), 6)
     guarded = np.unique(victims.gang[units[victims.guarded[units]]])
-    # Compared from the left: budgets as kube-scheduler's preemption has them, then work lost, then
-    # how many gangs are hit, then the younger ones. Rounded, so that the order of a sum decides
-    # nothing.
+    # From the left: budgets as in kube-scheduler's preemption, lost work, number of gangs, younger
+    # gangs. Rounded, so that the order of a sum decides nothing.
     return len(guarded), lost, len(gangs), -sum(ages)
 
 
 def lawful_of(victims: Victims, order: IntArray, allowed: Allowed) -> IntArray:
-    """Return what may go of the units, of each gang no more than it has above its minimum.
-
-    The end of a gang of which something else may not go is left out, too.
-    """
+    """Return the units that may go, up to each gang's surplus, an end only with all its gang."""
     gangs, single = victims.gang[order], ~victims.whole[order]
     before = victims.before(gangs, single[:, None].astype(np.int64))[:, 0]
     # Before the plugins are asked, as those count what goes before each unit.
@@ -673,10 +631,7 @@ def mark(victims: Victims, units: IntArray) -> BoolArray:
 
 
 def _needed(victims: Victims, units: IntArray, trial: Trial) -> IntArray | None:
-    """Return what is left when every unit is dropped that is not needed, dearest first.
-
-    None: the budget ended before that was known.
-    """
+    """Return the units left without those not needed, dearest first; None: the budget ended."""
     spare = trial.spare(units)
     if not len(spare):
         return units
@@ -684,8 +639,7 @@ def _needed(victims: Victims, units: IntArray, trial: Trial) -> IntArray | None:
     stays, chosen = np.ones(len(units), np.bool_), mark(victims, units)
     trial = trial.narrowed(chosen)
     dear, some = victims.loss[units[spare]], units[spare]
-    # As a stack the chunk on top is looked at next: the first half, which holds the dearer units,
-    # is pushed last.
+    # A stack: the first half, which holds the dearer units, is pushed last to come next.
     chunks = [spare[np.lexsort((~victims.whole[some], -dear, ~victims.guarded[some]))]]
     while chunks:
         chunk = chunks.pop()
@@ -731,8 +685,7 @@ def _search(
         # These parts of a price never fall as more goes, so the branch cannot become cheaper.
         if best is not None and price(victims, chosen)[:2] > best[0][:2]:
             continue
-        # Where no order found anything it is the rules that keep most sets from going. Else they
-        # come last: they ask every plugin, and most sets are not cheaper.
+        # Without an offer the rules exclude most sets. Else they come last: they ask every plugin.
         if best is None and len(lawful_of(victims, picked, allowed)) < len(picked):
             continue
         if trial.fits(chosen) and taken:

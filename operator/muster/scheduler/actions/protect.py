@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Before every action: missing members of admitted gangs get their room back.
-
-Gangs for which others were evicted keep the room that comes free.
-"""
+"""Before every action: replace missing members, and keep the room that evictions freed."""
 
 from __future__ import annotations
 
@@ -53,8 +50,7 @@ def protect(session: Session) -> None:
     for gang in gangs:
         hold(session, gang)
         if gang.placements:
-            # A gang that is mended in part starts these members all the same: it was whole, and
-            # the rest of it runs.
+            # A partly repaired gang starts these members nevertheless: the rest of it runs.
             session.started.append(gang)
     for gang in degraded:
         # `keep` places gangs that have nominated nodes.
@@ -73,17 +69,13 @@ def _complete(session: Session, gang: GangState) -> None:
 
 
 def _go_home(session: Session, gang: GangState, faulty: BoolArray) -> None:
-    """Place members on the node they had, and keep that room for those still to be replaced.
-
-    Not on the (N,) nodes that may be at fault: there they go if nothing else will do.
-    """
+    """Place members on the node they had, if not faulty (N,), and keep room for later ones."""
     for tasks in gang.tasks:
         had = positions(session, tasks.pod_set.previous, tasks.waiting)
         homes = [-1 if at >= 0 and faulty[at] else at for at in had]
         _place_at(session, gang, tasks, homes, gang.wanted(tasks, promised=True))
         going = tasks.pod_set.returning
-        # Its own pod is still ending there, so the room is not free yet; promised now, nobody else
-        # takes it when it is.
+        # Its own pod is still ending there: promised now, no other gang takes the room then.
         homes = positions(session, tasks.pod_set.previous, going)
         sound = [i for i, at in zip(going, homes, strict=True) if at < 0 or not faulty[at]]
         _keep_home(session, gang, tasks, sound)
@@ -115,10 +107,7 @@ def _keep_home(
 
 
 def _go_near(session: Session, gang: GangState, faulty: BoolArray) -> None:
-    """Place members in the narrowest domain of the node they had that has room, one by one.
-
-    Only where members are numbered through the domains, and not on nodes that may be at fault.
-    """
+    """Place members that are numbered in the narrowest domain of their node that has room."""
     for tasks in gang.tasks:
         levels = session.rules.numbering(gang, tasks.pod_set)
         waiting = tasks.waiting[tasks.taken :] if levels is not None else ()
@@ -138,10 +127,7 @@ def _go_near(session: Session, gang: GangState, faulty: BoolArray) -> None:
 
 
 def _go_elsewhere(session: Session, gang: GangState, faulty: BoolArray | None) -> None:
-    """Place members where there is room, those of slices with their slice.
-
-    At first not on nodes that may be at fault.
-    """
+    """Place members where there is room, not on `faulty`, those of slices with their slice."""
     ask = Ask(gang)
     for tasks in gang.tasks:
         wanted = min(gang.wanted(tasks, promised=True), tasks.left)
@@ -234,8 +220,7 @@ def keep(session: Session) -> None:
     waiting.sort(key=session.order)
     for gang in waiting:
         with session.all_or_nothing(gang), session.budget.uncharged():
-            # The limits may have changed since the promise; over them nobody gets in, whatever was
-            # evicted.
+            # Limits may have changed since the promise: evictions let no gang exceed them.
             kept = gang.promised or gang.placements
             if not kept and session.rules.barrier(gang, _owed(gang)) is None:
                 _return(session, gang)
@@ -274,8 +259,7 @@ def _return(session: Session, gang: GangState) -> None:
     take_nominated(session, gang)
     if gang.need <= gang.promised:
         return
-    # What is kept may be gone, or not be enough any more: other room is as good, but not in two
-    # domains.
+    # Kept nodes may be gone or too few: other room is as good, but not in two domains.
     if session.rules.cramped(gang) is None:
         for tasks in gang.tasks:
             _promise(session, gang, tasks, partial(session.pick, future=True))
@@ -288,11 +272,9 @@ def take_nominated(session: Session, gang: GangState) -> None:
     """Place the tasks on their nominated nodes, or keep these for them."""
     for tasks in gang.tasks:
         if tasks.pod_set.nominated:
-            # Refused only for a time, as one on its way to its new nodes: it keeps them and is
-            # placed later.
+            # Refused only for a time, as while it moves: it keeps them and is placed later.
             if gang.spec.refusal is None:
-                # Members count for each other only if they are placed now: a promised one comes
-                # later.
+                # Members count for each other only if placed now: a promised one comes later.
                 homes = positions(session, tasks.pod_set.nominated, tasks.waiting)
                 _place_at(session, gang, tasks, homes)
             coming = [*tasks.waiting[tasks.taken :], *tasks.pod_set.returning]

@@ -44,10 +44,7 @@ def _reach(session: Session, gang: GangState) -> Sequence[BoolArray]:
 
 
 def _more(session: Session, gang: GangState) -> None:
-    """Evict for tasks beyond the gang's minimum: as many as its queue deserves, or for one.
-
-    If shares allow more than the queue deserves, they allow one more.
-    """
+    """Evict for as many extras as the queue deserves, or for one, which shares may allow too."""
     # Asked for together with what it has above the minimum, so that `need` is just the extras.
     surplus, count, most = gang.ready - gang.spec.min_member, 1, gang.left
     while count < most:

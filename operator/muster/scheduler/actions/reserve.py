@@ -83,8 +83,7 @@ def reserve(session: Session, ask: Ask, start: Start) -> None:
     key = (session.alike(gang), patience, gang.spec.misled, gang.spec.namespace if short else "")
     if len(tries) == TRIES or key in tries:
         return
-    # Else room would be kept beyond a queue's due while another waits for its own: the reservation
-    # would undo the shares.
+    # Else room beyond its queue's due is kept while another waits for its own: shares are undone.
     above = gang.queue is not None and session.rules.overused(gang.queue)
     if above and not gang.drains and any(_below(session, other) for other in session.gangs):
         return
@@ -94,11 +93,10 @@ def reserve(session: Session, ask: Ask, start: Start) -> None:
 
 
 def patient_heads(session: Session) -> Iterator[GangState]:
-    """Yield the heads of queues for which nodes are to be kept free, the first of them first.
+    """Yield the heads of the highest priority to keep nodes free for, by usage for the weight.
 
-    The order is by usage for the weight, among the heads of the highest priority. The first one
-    waits for `--reservation-after`, the second one twice as long, and so on: a head that is
-    replaced again and again delays the others, but not forever.
+    The first one waits for `--reservation-after`, the second one twice as long, and so on: a head
+    that is replaced again and again delays the others, but not forever.
     """
     now = session.snapshot.now
     if not any(gang.need and now >= gang.spec.drains_from for gang in session.gangs):
@@ -192,8 +190,7 @@ class _Search:
         room, now, holdings = session.room, session.snapshot.now, session.snapshot.holdings
         # What is ending counts as free: it goes without anybody's end, and long before.
         self._now = room.idle + room.ending - room.promised
-        # That the gang would end itself makes no room for it. By end, then by owner, so that equal
-        # ends give the same order whatever order gangs came in.
+        # Its own end frees nothing for it. By end, then owner: equal ends keep one order.
         others = (each for each in _tenants(session) if each.owner != self._gang.spec.key)
         self._tenants = sorted(others, key=lambda tenant: (tenant.end, tenant.owner))
         """T of them, the earliest end first."""
@@ -209,11 +206,9 @@ class _Search:
     def run(self, *, patience: bool) -> None:
         """Keep the room, by a time if one is known, else if patience is at its end.
 
-        With the patience ends the trust in what others say of their ends, once that has proved
-        short: those who lie in turns would delay the gang for ever.
+        Trust in estimates that proved too short ends with it: else they delay the gang forever.
         """
-        # Drained at once, though a time might be found: the time is made of ends that are not
-        # believed any more.
+        # Drained at once, as a time would be made of ends that are not believed any more.
         doubt = self._unreliable or self._gang.spec.misled
         if patience and doubt and self._drain():
             return
@@ -270,18 +265,13 @@ class _Search:
         """Return (N, R) what is free when the tenants from `first` to before `last` leave."""
         rows = slice(self._bounds[first], self._bounds[last])
         later = free + sums(self._nodes[rows], self._amounts[rows], len(free)).astype(np.int64)
-        # Nodes on which more is held than they have would else seem to get more than there is of
-        # them.
+        # Overcommitted nodes would otherwise seem to get more than they have.
         limited: IntArray = np.minimum(later, self._session.snapshot.nodes.allocatable)
         return limited
 
     def _keep_by(self, known: int) -> bool:
-        """Keep the room by the earliest of the first so many ends. Return whether one will do.
-
-        As few tenants leave as possible.
-        """
-        # Two bisections: by sums first, which is a look at columns and a lower bound; only from
-        # there on by placing the gang.
+        """Keep the room by the earliest of `known` ends that will do. Return whether one does."""
+        # Bisect by sums first, a cheap lower bound, and only from there on by placing the gang.
         possible = self._fewest(0, known, self._now, lambda _, free: self._may_fit(free) or None)
         if not known or possible is None:
             return False
@@ -332,8 +322,7 @@ class _Search:
         for tasks in self._gang.tasks:
             suits = self._session.barred(tasks.pod_set.shape)[0] == 0
             capacity = slots(free, tasks.shape.request)
-            # An upper bound on what fits: pod sets are looked at as if each had all nodes to
-            # itself, so that no time is too late by it.
+            # An upper bound: each pod set is counted alone on all nodes, so no time is too late.
             possible += min(int(capacity[suits].sum()), tasks.coming)
         return possible >= self._gang.need
 

@@ -67,8 +67,7 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
         has = allocatable > 0
         usage = 100 * stack.used[:, columns] / np.where(has, allocatable, 1)
         values = usage if curve == _DIAGONAL else np.interp(usage, *np.transpose(curve))
-        # Over all weighted resources of the node, requested or not: else a task that wants only
-        # cpu would be packed where devices are free, and keep those from who needs them.
+        # Over all weighted resources: else tasks of cpu only would fill nodes with free devices.
         parts = weights * has
         ranks: FloatArray = total * (values * parts).sum(axis=1)
         ranks /= np.maximum(parts.sum(axis=1), 1e-9)

@@ -42,8 +42,7 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
         # Nothing is left of a gang that goes whole, so its share counts as 0: drf alone ends none
         # for a claimant that takes anything.
         left[victims.whole[claim.units]] = 0
-        # With what it lacks: the comparison is of both as they would be afterwards, as
-        # kube-batch's drf does.
+        # With what it lacks: both are compared as they would be afterwards, as in kube-batch.
         own = float(shares((claim.gang.allocated + claim.gang.lacking())[None, :])[0])
         return np.where(own <= shares(left) + EQUAL, YES, NO)
 

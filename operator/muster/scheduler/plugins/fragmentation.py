@@ -46,8 +46,7 @@ class Workload:
 
     def useless(self, free: IntArray) -> FloatArray:
         """Return (M,) the devices of (M, R) free room that the next task is not likely to use."""
-        # (M, K) by one comparison of (M, K, R); the product with (K, D) then sums the shares of
-        # the classes that could use each device.
+        # (M, K) by one comparison; the product with (K, D) sums the classes that use a device.
         fits = (free[:, None, :] >= self.classes).all(axis=2)
         wanting = self.shares[:, None] * (self.classes[:, self.devices] > 0)
         idle = np.maximum(free[:, self.devices], 0)
@@ -67,8 +66,7 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
 
         def gain(stack: Stack) -> FloatArray:
             free = stack.allocatable - stack.used
-            # `free` is what is left behind the task, so the request is added to have what was
-            # before.
+            # `free` is what the task leaves, so its request is added to have what was before.
             lost = known.useless(free) - known.useless(free + shape.request)
             gained: FloatArray = -100 * weight / taken * lost
             return gained

@@ -102,8 +102,7 @@ class Standing:
 
     def overused(self, queue: QueueState) -> bool:
         """Return whether the queue has its deserved share of all resources that it needs."""
-        # Only of what it still lacks: a queue that has all its cpu is not held back by that while
-        # it waits for devices.
+        # Only of what it still lacks: having all its cpu must not exclude it from devices.
         request = _listed(self._asking[queue.spec.name].request)
         held, due = _listed(queue.allocated), _listed(self.due(queue))
         # The total has no part of what is held beyond what nodes offer by now, as while a device
@@ -180,8 +179,7 @@ class Standing:
             side = comparison.paths[at][0][-level]
             of_sides[side] = of_sides.get(side, np.zeros(len(columns))) + held[at]
             spare[side] = comparison.spare(side, -level)
-            # Each step is a search: none is made where sums do not suffice, and of very many
-            # queues more and more are added at once.
+            # Each step is a search: only where sums suffice, and of many queues by doubling.
             lose = [np.minimum(of_sides[each], spare[each]) for each in of_sides]
             enough = (np.sum([*of_sides.values()], axis=0) >= lacking).all()
             if not enough or not (np.sum(lose, axis=0) >= lacking).any():
@@ -217,10 +215,7 @@ class Standing:
 
     @cached_property
     def _paths(self) -> Mapping[int, tuple[Sequence[QueueState], int]]:
-        """Position of V -> the path down to the queue, and the first level of it that lets go.
-
-        So do all levels below that: none of them is displaced, or not reclaimable.
-        """
+        """Position of V -> the path to the queue, and the first level from which all let go."""
         found = {}
         for at, name in enumerate(self._session.victims.queues):
             if (queue := self._session.queues.get(name)) is not None:
@@ -246,8 +241,7 @@ class Standing:
         for other in self._session.queues.values():
             for each in other.lineage:
                 held[tree.place[each.spec]] = each.allocated
-        # Compared with what it would be after: a queue over a limit already is no reason to refuse
-        # who does not make it worse.
+        # Compared with the state after: a gang that makes no excess worse is not refused.
         before = tree.occupied(held)
         for each in lineage:
             held[tree.place[each.spec]] += amount
@@ -303,10 +297,7 @@ class Standing:
         return lost
 
     def _lower(self, queue: str, priority: int, going: Collection[int]) -> FloatArray:
-        """Return (K, R) what the largest 1 to K gangs of the queue below that priority hold.
-
-        `going`: ids of gangs that are left out.
-        """
+        """Return (K, R) what the 1 to K largest lower gangs of the queue hold, not `going` ids."""
         session = self._session
 
         def states() -> Sequence[GangState]:

@@ -23,8 +23,7 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
     def affordable(gang: GangState, demand: Demand) -> Refusal | None:
         wanted: Counter[str] = Counter()
         for tasks, count in demand:
-            # Only pods still to be created: those that exist were charged by the API server when
-            # they were.
+            # Only pods still to be created: the API server has charged those that exist.
             fresh = tasks.fresh(count) if tasks.pod_set.charge else 0
             for key, each in tasks.pod_set.charge.items():
                 wanted[key] += fresh * each
@@ -37,8 +36,7 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
         quota = quotas.get(key)
         if quota is None:
             return None
-        # It may have been made smaller than what it counts already, which takes nothing from who
-        # wants no more of it.
+        # A quota made smaller than its use takes nothing from gangs that want no more of it.
         left = max(quota.hard - quota.used - session.charged[key], 0)
         return _refusal(gang, key, quota, amount, left) if amount > left else None
 

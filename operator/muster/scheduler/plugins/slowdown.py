@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slowdown: who has waited for long for how much it asks for goes first.
+"""slowdown: gangs that have waited long for how much they request go first.
 
 ratio = (head start + wait) / (length * share), of the seconds that the gang is expected to run and
-the largest part of the cluster that it lacks of any resource. Small ones pass large ones, but the
-ratio of each grows without end, so that nobody is passed for ever. The head start, of so many
-seconds for everybody, has those that have just come go by what they ask for and not by who was
-first: 0 gives more to who has waited, a day nearly all to who asks for little.
+the largest part of the cluster that it lacks of any resource. Small gangs pass large ones, but
+each ratio grows without end, so that no gang is passed forever. The head start in seconds orders
+new gangs by their requests: 0 favors long waits, a day nearly only small requests.
 """
 
 from __future__ import annotations

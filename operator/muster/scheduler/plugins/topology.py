@@ -182,8 +182,7 @@ def _hold(
 
 def _around(party: Party, home: Sequence[int]) -> Iterator[BoolArray]:
     """Yield the domains in which members are, level by level."""
-    # Members that are there settle it: in their own domain first, at the narrowest level that has
-    # room.
+    # Members settle it: in their own domain first, at the narrowest level that has room.
     *narrower, widest = (level.around(home) for level in party.levels)
     yield from filter(party.allows, narrower)
     # Members may run in two domains of it already, and their peers return to either.
@@ -227,10 +226,7 @@ def _fitting(
 def _for_other_mixes(
     party: Party, room: Room, level: Domains, share: FloatArray, most: int
 ) -> Iterator[BoolArray]:
-    """Yield the domains that hold another mix of roles than the first, if the gang is elastic.
-
-    `share`: (D,) as `Room.share`, of the first mix.
-    """
+    """Yield the domains for other mixes of an elastic gang; `share`: (D,) of the first mix."""
     fitting = room.fitting(party.tasks, level)
     possible = _fits_in_a_mix(party.gang, party.tasks, fitting)
     if party.demand:
@@ -253,8 +249,7 @@ def _fits_in_a_mix(
 
 def _ends(domains: Iterable[int]) -> Iterator[int]:
     """Yield the first of the domains, and the last of the others."""
-    # One by one: the first will nearly always do, and which of the others are equal is dear to
-    # know.
+    # One by one: the first mostly will do, and which of the others are equal is expensive.
     several = iter(domains)
     yield from itertools.islice(several, TRIES)
     yield from deque(several, maxlen=1)
