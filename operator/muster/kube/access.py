@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this account, or another, may do something, asked of the API server by access reviews.
-
-What is missing is named in one line, with the roles that grant it.
-"""
+"""Access reviews: what an account may not do, in one line, with the roles that grant it."""
 
 from __future__ import annotations
 
@@ -104,10 +101,7 @@ def lacking(missing: Iterable[Access], folder: str) -> str:
 
 
 async def allowed(kube: Kube, attributes: Json, user: Json | None, urgency: PriorityLevel) -> bool:
-    """Return whether a user may do what the attributes say; None: this account.
-
-    Raises what a request raises.
-    """
+    """Return whether a user (None: this account) may do that. Raises what a request raises."""
     kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
     review: Json = {"apiVersion": REVIEWS.api_version, "kind": kind}
     review["spec"] = {**attributes, **(user or {})}

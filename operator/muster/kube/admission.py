@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates by which the API server knows the webhook: each vouches for itself alone.
+"""Certificates by which the API server trusts the webhook, each self-signed.
 
-There is no Secret: the private key of a replica never leaves its process and its temporary
-folder. What others must trust is the certificate itself, so several replicas and an old and a new
-certificate stand side by side in one bundle.
+There is no Secret: a replica's private key never leaves its process and its temporary folder. The
+certificate itself is trusted, so one bundle holds those of all replicas, old and new.
 """
 
 from __future__ import annotations
@@ -84,11 +83,9 @@ class Admission:
         self._kube, self._name, self._lifetime, self._given = kube, name, lifetime, given
         self._digest = b""
         self.context = _server_context()
-        """What the server is to serve with: a renewed certificate is in use from the next
-        connection on."""
+        """The server's context: a renewed certificate is used from the next connection on."""
         self.within: Callable[[Callable[[], None]], Awaitable[None]] = at_once
-        """Does work while nobody is greeted by the context: between certificate and key there is
-        a moment at which they do not belong together."""
+        """Runs work during no handshake: certificate and key do not match for a moment."""
         self.ready = asyncio.Event()
         """Set when there is a certificate."""
         self.expires = 0.0
@@ -121,8 +118,7 @@ class Admission:
         pair = await asyncio.to_thread(given.read)
         digest = hashlib.sha256(pair.certificate + pair.key).digest()
         if digest != self._digest:
-            # On a context of its own first: one that serves would be left with a certificate and
-            # the key of another.
+            # On another context first: a bad pair would leave the serving one with a wrong key.
             await asyncio.to_thread(load, _server_context(), pair)
             await self._use(pair)
             self._digest = digest

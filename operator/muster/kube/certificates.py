@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates that each vouch for themselves alone, and pairs of keys for SSH.
-
-Who is to trust a certificate is given that very one: there is no authority whose key could be
-lost.
-"""
+"""Self-signed certificates and pairs of keys for SSH: no authority has a key to lose."""
 
 from __future__ import annotations
 
@@ -70,8 +66,7 @@ def self_signed(
 ) -> Pair:
     """Return a new certificate of that common name, good for `lifetime` seconds.
 
-    With `hosts`, which are names and addresses, it is a server's; without it is that of a client,
-    in that group.
+    A server's with `hosts` (names and addresses), else that of a client in `group`.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     named = [(NameOID.ORGANIZATION_NAME, group), (NameOID.COMMON_NAME, name)]
@@ -112,10 +107,7 @@ def expiry(certificate: bytes) -> float:
 
 
 def ssh_keys() -> tuple[bytes, bytes]:
-    """Return a new private key, as PEM in SEC1, and its public one, a line of authorized_keys.
-
-    ECDSA on P-521.
-    """
+    """Return new ECDSA P-521 keys: private as PEM in SEC1, public as a line of authorized_keys."""
     key = ec.generate_private_key(ec.SECP521R1())
     private = key.private_bytes(
         serialization.Encoding.PEM,
@@ -129,10 +121,7 @@ def ssh_keys() -> tuple[bytes, bytes]:
 
 
 def validity(bundle: bytes) -> tuple[float, float]:
-    """Return from when to when a bundle vouches for anything, zeros for none.
-
-    It is that of the certificate that lasts longest. Raises ValueError for what is no PEM.
-    """
+    """Return from when to when the longest is valid, zeros for none. ValueError if no PEM."""
     found = x509.load_pem_x509_certificates(bundle) if bundle else []
     last = max(found, key=lambda each: each.not_valid_after_utc, default=None)
     if last is None:

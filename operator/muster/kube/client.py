@@ -39,8 +39,7 @@ from muster.kube.resources import NAMESPACES, namespace_of
 
 log = logging.getLogger(__name__)
 RETRIED = frozenset({429, 500, 502, 503, 504})
-# A server says 429 before it has done anything; whether the others came after it did, nobody
-# knows.
+# 429 is sent before the server has done anything; with the others that is unknown.
 FAILED = RETRIED - {429}
 OUT = frozenset({502, 503, 504})
 """The server, or what stands before it, says that it cannot serve at present."""
@@ -50,8 +49,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 """Merges lists of built-in kinds by their keys, e.g. one condition among others."""
 ATTEMPTS = 8
 ONCE: Final = frozenset({PriorityLevel.LEADERSHIP, PriorityLevel.VIEW})
-"""Writes that are tried once: the elector tries again at its own pace, and has a deadline that
-retries do not know; who looks asks again."""
+"""Writes without retries: the elector has its own pace and deadline; viewers ask again."""
 LARGE, LARGE_SHARE = 64 * 1024, 16
 """Bytes from which on a document is large, and of how many places such ones may have one."""
 CONNECTIONS = 64
@@ -82,8 +80,7 @@ UNCHECKED: Final[Mapping[str, str]] = MappingProxyType({"fieldValidation": "Igno
 """The server need not look for fields that it does not know: that costs it as much as reading."""
 DRY: Final[Mapping[str, str]] = MappingProxyType({**UNCHECKED, "dryRun": "All"})
 BROKEN: Final = (aiohttp.ClientError, TimeoutError)
-"""The connection broke, timed out, or delivered something other than HTTP. The server may have
-served the request."""
+"""The connection broke, timed out, or was not HTTP. The request may have been served."""
 WARMING = 10.0
 """Seconds after an outage in which a lack of permissions need not be true."""
 NO_ROLE = ' is forbidden: User "'
@@ -195,11 +192,10 @@ class Exactly:
 
 
 class Kube:
-    """One API server; watches have connections of their own, as many as there are watches.
+    """One API server; each watch has its own connection.
 
-    Reads go straight through; writes pass `flow_control` in their order of urgency, each try
-    anew. A write that would leave after `lease_until` is refused with `FencedError`. What may
-    pass is tried up to `attempts` times.
+    Writes pass `flow_control` in their order of urgency, each attempt again; reads do not. Writes
+    after `lease_until` raise `FencedError`. Passing errors are retried up to `attempts` times.
     """
 
     def __init__(
@@ -223,11 +219,9 @@ class Kube:
         """Namespace this process runs in, or that the kubeconfig's context names."""
         self.flow_control = FlowControl(width)
         self._large = FlowControl(max(1, width // LARGE_SHARE))
-        """What large documents pass before: the server is busy with each as with dozens of others,
-        and answers none of those meanwhile."""
+        """Flow control of large documents: each keeps the server busy like dozens of others."""
         self._attempts = attempts
-        # Until there is a lease to be lost: a standby asks for permissions, too, and publishes its
-        # certificate.
+        # Also for standbys, which request permissions and publish certificates without a lease.
         self.lease_until = math.inf
         """`clock.since_boot()` up to which this process is sure to be the leader."""
         self.recovered: Callable[[], None] = lambda: None
@@ -286,10 +280,7 @@ class Kube:
         return parsedate_to_datetime(told).timestamp() if told else None
 
     async def lines(self, path: str, **params: str) -> AsyncGenerator[str, None]:
-        """Yield the lines of a log as they come, for as long as they do; very long ones in parts.
-
-        Raises ApiError and connection errors.
-        """
+        """Yield a log's lines as they come, long ones in parts. ApiError and connection errors."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
         async with self._watching.get(
             self.host + path, params=params, timeout=timeout
@@ -308,10 +299,9 @@ class Kube:
     ) -> Json:
         """Create the object and return it as stored. Raises ApiError, FencedError, UnwantedError.
 
-        What is created was made from a document that the server has validated before. Where the
-        answer to a try is lost, the object may have been made and be gone again: `wanted` says
-        whether there shall be another. `still` returns, once the request has its turn, whether to
-        send it.
+        Made from a validated document. If an attempt's answer is lost, the object may have come
+        and gone: `wanted` returns whether to create another. `still` returns, when the request is
+        let through, whether to send it.
         """
         return await self._retried(
             _Request("POST", path, body, urgency, params=UNCHECKED, wanted=wanted, still=still)
@@ -340,8 +330,7 @@ class Kube:
                 _Request("PATCH", path, {**body, "metadata": metadata}, urgency, content_type)
             )
         except ApiError as error:
-            # A uid in a patch is no precondition to the server: of another object it is a field
-            # that cannot change.
+            # A uid in a patch is no precondition: another object's is an immutable field.
             replaced = error.code == 422 and f'metadata.uid: Invalid value: "{exactly.uid}"'
             if error.absent or (replaced and replaced in error.message):
                 return None
@@ -391,8 +380,7 @@ class Kube:
             if error.absent:
                 return None
             if error.code == 409:
-                # About the uid, or about a write at the same moment, after which the object is
-                # still there.
+                # The uid, or a concurrent write that left the object.
                 found = await find(self, path)
                 if found is None or found["metadata"]["uid"] != uid:
                     return None
@@ -401,8 +389,7 @@ class Kube:
     async def watch(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[Json, None]:
         """Yield `OPENED`, then the events of one watch request until the server ends it.
 
-        Raises ApiError, and connection errors also where nothing comes for longer than the server
-        was asked to let it last.
+        Raises ApiError, and connection errors, also after silence beyond the requested time.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE)
         asked = {**params, "watch": "true", "timeoutSeconds": str(WATCH_SECONDS)}
@@ -415,8 +402,7 @@ class Kube:
                 raise self._noted(_error(response, await response.read()))
             yield OPENED
             async for line in lines_of(response.content.iter_any()):
-                # What is left without an end of its line was cut off: it is no event, and the
-                # next watch begins before it.
+                # A line cut off is no event; the next watch begins before it.
                 if line.endswith(b"\n") and not line.isspace():
                     yield _event(line)
 
@@ -455,8 +441,7 @@ class Kube:
         # Written once more in its turn: to go through its parts takes ten times as long.
         large = len(to_json(request.document)) > LARGE
         async with (
-            # In this order: large ones that wait for their turn hold no place that small ones
-            # could have.
+            # In this order: large ones that wait here hold no place of small ones.
             self._large.enter(*turn) if large else contextlib.nullcontext(),
             self.flow_control.enter(*turn),
         ):
@@ -512,10 +497,7 @@ class Kube:
         return _answer(path, content)
 
     def _within_lease(self, usual: aiohttp.ClientTimeout, what: str) -> aiohttp.ClientTimeout:
-        """Return the time limits of a write, which leaves while this process leads or not at all.
-
-        Raises FencedError.
-        """
+        """Return time limits by which a write leaves before the lease ends. Raises FencedError."""
         left = self.lease_until - clock.since_boot()
         if left == math.inf:
             return usual
@@ -559,10 +541,7 @@ async def is_namespace_removed(kube: Kube, namespace: str) -> bool:
 
 
 async def served(kube: Kube, versions: Iterable[str]) -> set[tuple[str, str]]:
-    """Return (apiVersion, kind) of all that the server serves in those API versions.
-
-    Raises ApiError and connection errors.
-    """
+    """Return the (apiVersion, kind) that the server serves. ApiError and connection errors."""
     found: set[tuple[str, str]] = set()
     for version in versions:
         # None: not served. No other error, such as that of a busy server, shows that.
@@ -573,10 +552,7 @@ async def served(kube: Kube, versions: Iterable[str]) -> set[tuple[str, str]]:
 
 
 async def persist(write: Callable[[], Awaitable[None]], failed: str) -> None:
-    """Call `write` until it succeeds, or lacks a permission or what it is about.
-
-    Each error is logged after the text `failed`.
-    """
+    """Call `write` until success, 403 or 404. Each error is logged after the text `failed`."""
     for pause in PERSISTENT:
         try:
             await write()
@@ -602,10 +578,9 @@ def _document(content: bytes) -> Json:
 
 
 def _shallow(content: bytes) -> bytes:
-    """Return a document with null in place of what is nested too deeply to be parsed.
+    """Return a document with null for what is nested too deeply to be parsed.
 
-    If the schema of a CRD is open, users can nest objects to any depth, and one such object would
-    make every list that contains it unreadable.
+    Open CRD schemas allow any depth, and one such object would make every list of it unreadable.
     """
     kept, depth, end = list[bytes](), 0, 0
     for token in _BRACKETS.finditer(content):
@@ -632,10 +607,7 @@ def _answer(path: str, content: bytes) -> Json:
 async def lines_of(
     chunks: AsyncIterable[bytes], longest: float = math.inf
 ) -> AsyncIterator[bytes]:
-    """Yield the lines, each with its end; last what came without one, if anything did.
-
-    A line that is longer than `longest` comes in parts.
-    """
+    """Yield lines with their ends, the last even without, those above `longest` in parts."""
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)

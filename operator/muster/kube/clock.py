@@ -17,10 +17,7 @@ LEAST: Final = 1e-4
 
 
 def since_boot() -> float:
-    """Return seconds of a clock that goes on while the machine sleeps, which a lease does, too.
-
-    CLOCK_MONOTONIC stands still meanwhile, on Linux.
-    """
+    """Return seconds that count sleep, as a lease does; CLOCK_MONOTONIC stops then on Linux."""
     boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 

@@ -91,10 +91,9 @@ class Collection(Generic[T]):
             self._take(key, uid, version, document)
 
     def take(self, document: Json, listed: int | None = None) -> Key:
-        """Take in what a watch shows, unless what is known is newer; return its key.
+        """Store what a watch, or a list of version `listed`, shows, unless newer is known.
 
-        Or what a list of version `listed` does: where a watch has come further meanwhile, what is
-        not known has ended since.
+        Returns its key. If a watch is ahead of the list, an unknown object has ended since.
         """
         key, uid, version = _identity(document)
         reached, known = self.reached.get(self._space(key), _UNREAD), self._versions.get(key)
@@ -230,6 +229,5 @@ class Collection(Generic[T]):
 def _identity(document: Json) -> tuple[Key, str, int]:
     metadata = document["metadata"]
     key = (metadata.get("namespace", ""), metadata["name"])
-    # Of one resource they can be compared: they are etcd's revisions, which only a restored copy
-    # sets back.
+    # Comparable within a resource: etcd's revisions, which only a restore sets back.
     return key, metadata.get("uid", ""), int(metadata.get("resourceVersion") or 0)

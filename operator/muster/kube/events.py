@@ -78,12 +78,11 @@ class _Event:
 
 
 class EventRecorder:
-    """Writes events in the background; one that happens again counts in the event that is there.
+    """Writes events in the background; a repeated one increases the count of the first.
 
-    What is to be recorded once is not recorded again of an object within an hour, so a pass may
-    repeat itself freely, also in another process; what could not be written may be recorded again
-    sooner. `dropped` counts what found no room: who has much to say has it behind his own, and
-    namespaces take turns.
+    One to be recorded once is not repeated for an object within an hour, also by another process,
+    unless it was not written. `dropped` counts those without space: each namespace waits behind
+    its own, in round robin.
     """
 
     def __init__(self, kube: Kube) -> None:

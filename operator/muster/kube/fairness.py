@@ -48,11 +48,10 @@ class FairQueue(Generic[T]):
 
 
 class Laggards:
-    """What has taken so long that it counts no more among those that others wait behind.
+    """Slow items, which no longer count among those that others wait behind.
 
-    There are never more than `most` of them; a tenant with `each` of them is barred, which means
-    that nothing new of it should be begun; and with `many` of them in all, nothing of a barred
-    one even where nobody else waits.
+    At most `most`; a tenant with `each` is barred: it should begin nothing new; with `many` in
+    all, not even if no other tenant waits.
     """
 
     def __init__(self, each: int, most: int, ended: Callable[[], None]) -> None:
@@ -64,10 +63,7 @@ class Laggards:
 
     @contextmanager
     def place(self, tenant: str, seconds: float, release: Callable[[], None]) -> Iterator[None]:
-        """Hold a place of the tenant, which is released at the end of the block.
-
-        Or after so many seconds, if there is room among the late.
-        """
+        """Hold the tenant's place until the block ends, or `seconds` if the late have space."""
         late = False
 
         def give_up() -> None:

@@ -22,8 +22,7 @@ class PriorityLevel(IntEnum):
     GROUP = 1
     """Groups and config maps: few, and the pods of their job wait for them."""
     PLACEMENT = 2
-    """Pods: what a gang needs to start, and deletions, which make room; and what has to be
-    written before they may be deleted."""
+    """Pods: what a gang needs to start, deletions, and the writes that precede these."""
     SUPPORT = 3
     """Services."""
     STATUS = 4
@@ -40,8 +39,7 @@ sort is about to begin, and what the API server does for others meanwhile would 
 LATE = 1.0
 """Seconds after which a request gives its place to others: an admission webhook is slow, say."""
 LATE_EACH, LATE_MOST = 0.5, 4
-"""How many such requests a namespace may have before it gets no more places, and how many there
-may be in all; times the width."""
+"""Slow requests, times the width: per namespace, before it gets no more places, and in all."""
 
 
 @dataclass(eq=False, slots=True)
@@ -116,8 +114,7 @@ class FlowControl:
             try:
                 await turn.granted
             except asyncio.CancelledError:
-                # Granted in the same step of the loop in which it is cancelled: nobody else would
-                # give the place back.
+                # Granted in the step in which it is canceled: nothing else would release it.
                 if turn.granted.done() and not turn.granted.cancelled():
                     self._release(turn)
                 raise

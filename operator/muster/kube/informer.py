@@ -33,8 +33,7 @@ async def pages(kube: Kube, path: str, params: Mapping[str, str]) -> AsyncIterat
     """Yield a collection page by page, all of one version. Raises ApiError, connection errors."""
     asked, limit = dict(params), PAGE
     while True:
-        # Without a resourceVersion the API server returns its newest state. If that is older than
-        # an event of a watch, etcd was restored from a backup.
+        # Without a resourceVersion the newest state; if older than the watch, etcd was restored.
         try:
             page = await kube.get(path, **asked, limit=str(limit))
         except LargePageError:
@@ -100,8 +99,7 @@ class Informer:
                 await self._follow()
                 well = True
             except ApiError as error:
-                # No trouble: the server has dropped that version by now, so that all is listed
-                # anew.
+                # No error: the server has dropped that version, so all is listed again.
                 well = error.code == EXPIRED
                 if well:
                     self._version = ""
@@ -110,8 +108,7 @@ class Informer:
             except Exception as error:  # noqa: BLE001 -- one collection, and no other, stands still
                 foreseen = isinstance(error, (*BROKEN, OSError))
                 self._fail(f"{type(error).__name__}: {error}", None if foreseen else error)
-            # A server that ends every watch at once is not to be asked all the time. What ended
-            # in order after a while goes on without a pause.
+            # Pauses if a server ends every watch at once, none if watches end after a while.
             if clock() - started > BACKOFF.last:
                 failures, self._logged = 0, ""
                 if well:
@@ -146,10 +143,7 @@ class Informer:
         return True
 
     async def read(self) -> str:
-        """Read the collection once, beside its watch or without; return its version.
-
-        Raises ApiError, connection errors.
-        """
+        """Read it once, beside a watch or not; return its version. ApiError, connection errors."""
         seen: set[Key] = set()
         # What a watch shows meanwhile may be ahead of the list; what it showed before is not.
         reached, begun = self.collection.reached[self.namespace], False
@@ -188,10 +182,9 @@ class Informer:
         self._broken = False
 
     async def _look_back(self) -> None:
-        """List anew if the server is at an earlier version than the one that was seen last.
+        """List again if the server's version is earlier than the last one observed.
 
-        It was restored from a copy then, and a watch from a version that is yet to come would
-        show nothing of what is different.
+        It was restored from a copy: a watch from a future version would show no differences.
         """
         page = await self._kube.get(self._path, **self._params, limit="1")
         if int(_version(page)) < int(self._version):

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leader election by a Lease: one process writes, standbys wait.
 
-The rules are those of client-go's leader election: a holder renews every `retry` seconds and
-gives up when it could not for `renew` seconds; others take over once nobody has renewed for
-`duration` seconds by their own clock. renew < duration, so a lost lease stops all writing
-before anyone else may start. A clean stop releases the lease, and a standby takes over at once.
+As in client-go, a holder renews every `retry` seconds and stops when it could not for `renew`
+seconds; others take over after `duration` seconds without a renewal by their own clock. renew <
+duration: a lost lease stops all writes before another process starts. A clean stop releases it.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases")
 AGAIN = Backoff(0.05, 1.0)
 """Seconds between two tries to give the lease back."""
 LOOK = 0.5
-"""Seconds after which a standby looks again, and a leader that could not renew: a lease that is
-given back is taken within that."""
+"""Seconds between attempts of standbys, which take a released lease, or failing leaders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +89,7 @@ class LeaderElector:
         }
 
     async def lead(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Do the work as soon as this process is the leader; cancel it when the lease is lost.
-
-        Raises what the work raises.
-        """
+        """Do the work while this process leads, then cancel it; raises what the work raises."""
         await run_on(self._loop, self.acquire())
         async with asyncio.TaskGroup() as tasks:
             # Beside it from the first moment on: to begin may take longer than a lease lasts.
@@ -115,8 +110,7 @@ class LeaderElector:
         while (left := self._fenced.lease_until - clock.since_boot()) > 0:
             await asyncio.sleep(min(pause, left))
             left = self._fenced.lease_until - clock.since_boot()
-            # A process, or its machine, that was stopped for long must not renew as if nothing
-            # had happened.
+            # A process or machine that was stopped for long must not renew.
             if left <= 0:
                 break
             # Soon after a failure: a server that serves again in time is not to be missed.
@@ -188,8 +182,7 @@ class LeaderElector:
         try:
             async with self._patience():
                 if not await self._try():
-                    # The clocks of a machine that was paused may have stood still: another process
-                    # leads by now.
+                    # The clocks of a paused machine may have stood still: another process leads.
                     if self._fenced.lease_until < math.inf:
                         self._fenced.lease_until = 0.0
                     return False
@@ -200,15 +193,13 @@ class LeaderElector:
             why = str(error) or type(error).__name__
             log.warning("lease %s/%s: %s", self._namespace, self._name, why)
         else:
-            # From before the request: when the server wrote it is unknown, and the fence must fall
-            # before anybody else's clock can say that the lease has run out.
+            # Time before the request: the fence must fall before another clock expires the lease.
             self._fenced.lease_until = started + self._timings.renew
             return True
         return False
 
     async def _try(self) -> bool:
-        # A renewal need not read what this process wrote: where etcd is slow there is no time for
-        # both.
+        # No read before renewals: a slow etcd leaves no time for both.
         held, self._held = self._held, None
         if held is not None:
             with contextlib.suppress(ApiError):
@@ -234,8 +225,7 @@ class LeaderElector:
         fresh = self._document(changes)["spec"]
         if holder == self._identity:
             fresh["acquireTime"] = spec.get("acquireTime", fresh["acquireTime"])
-        # With the version that was read: of two that find it free the server lets one in, and a
-        # process that slept in between is refused.
+        # With the read version: one of two wins, and a process that slept in between loses.
         self._wrote = True
         lease = {**lease, "spec": fresh}
         self._keep(await self._kube.replace(self._path, lease, PriorityLevel.LEADERSHIP))
@@ -274,10 +264,9 @@ class LeaderElector:
 
 
 async def show(kube: Kube, namespace: str, lease: str) -> None:
-    """Let the pod of this process, and no other, bear the name of the Lease as its label.
+    """Label only this process's pod with the Lease's name, by which a Service finds the leader.
 
-    A Service finds the leader by it. Where there is no such pod, or no right to label it, the log
-    says so; what passes is tried again.
+    Without such a pod or permission this is logged; passing errors are retried.
     """
     pods, mine = PODS.path(namespace), socket.gethostname()
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small HTTP servers of this process: how each is started, and a certificate of its own.
+"""The small HTTP servers of this process: how each is started, and its certificate.
 
-Whoever reaches one may open connections to it, and need not ask anything. So these are bounded in
-number and in the time in which a question has to come; in a crowd the places go to those who have
-few, as the kubelet and the API server do.
+Clients may open connections without a request. So their number and the time for a request are
+bounded; in a crowd clients with few have precedence, as in the kubelet and the API server.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ Python keeps a quarter of a megabyte for each that is encrypted."""
 PATIENCE: Final = 10.0
 """Seconds in which a new connection has to shake hands and ask."""
 IDLE: Final = 100.0
-"""Seconds in which it has to ask again: clients in Go, which would be hurt if it ended just then,
-end it after 90."""
+"""Seconds between requests. Clients in Go close after 90, and fail if closed just then."""
 WRITE_BUFFER_BYTES: Final = 64 * 2**10
 """Unsent bytes of a connection after which its handler waits: for TLS, asyncio stores 512 KiB."""
 
@@ -48,8 +46,7 @@ class Server:
     def __init__(self, handlers: list[web.RouteDef], largest: int) -> None:
         app = web.Application(client_max_size=largest, middlewares=[self._attend])
         app.add_routes(handlers)
-        # Unpacked in the event loop before anybody is asked who sends it: 1 MB would hold up for
-        # seconds all that works there.
+        # Unpacked before authentication: 1 MB would block the event loop for seconds.
         self._runner = web.AppRunner(
             app,
             access_log=None,

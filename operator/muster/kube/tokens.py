@@ -113,10 +113,7 @@ class Viewer:
         return text(self._user.get("user"))
 
     async def visible(self, namespaces: Collection[str]) -> frozenset[str] | None:
-        """Return which of these namespaces he may look into; None: all there are.
-
-        Raises what a request raises.
-        """
+        """Return the visible namespaces of these, None: all. Raises what a request raises."""
         # One after the other: a page asks for several things at once, all by the same answers.
         async with self._asking:
             if await self._lists(""):

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work queue: one pass per job at a time, many jobs at once, whose namespaces take turns.
+"""The work queue: one reconcile per job at a time, many jobs at once, namespaces in round robin.
 
-A job that asks again while its pass runs gets one more pass afterwards. A pass that fails is
-repeated with a pause that doubles. A pass that took long makes the job wait as long before its
-next one, so that a job of a thousand pods leaves room for the small ones. No pass starts in a turn
-of the event loop that has spent its time on starting others: the lease and the probes need the
-loop too.
+A job requeued during its reconcile gets one more. A failed one is retried with doubling back-off.
+After a long one the job waits as long, so that small jobs have their turn. No reconcile starts
+once an event loop step has spent its time on starting others: lease and probes need the loop.
 """
 
 from __future__ import annotations
@@ -45,12 +43,11 @@ class _Slot:
 class WorkQueue:
     """Runs `work(key)` for the keys that were added; its result is when to look again.
 
-    `work` returns the seconds until the next pass at the latest, or None. An exception of a
-    type in `quiet` ends the pass without another; one in `trouble` is no mistake of the program:
-    it is logged in one line, others with their traceback, and `failed` is called with the name of
-    what it was. `took` is called with the seconds of each pass. Keys of a `tenant` wait
-    behind each other, not behind those of others. Before `run` no key is stored: a standby would
-    keep all that there ever were.
+    `work` returns the maximum seconds until the next reconcile, or None. Exceptions in `quiet` end
+    it without another; those in `trouble` are no bugs: logged in one line, others once with
+    traceback, and `failed` gets the name. `took` gets each reconcile's seconds. Keys of a `tenant`
+    wait only behind each other. Before `run` no key is stored: a standby would store all keys
+    ever.
     """
 
     def __init__(
@@ -162,16 +159,14 @@ class WorkQueue:
         most = min(self._free, len(self._queue), MAX_STARTERS)
         while self._passes is not None and self._starters < most and self._next() is not None:
             self._starters += 1
-            # `_start` takes in what a pass raises: else the group would end, and with it the
-            # process.
+            # `_start` handles all exceptions: else the group and the process would end.
             self._passes.create_task(self._start())
 
     def _next(self) -> tuple[str, str] | None:
         """Return the tenant and the key of the next pass, None if none may start."""
         found = self._queue.first(self._late.barred)
         if found is None and not self._late.many:
-            # Alone it is not held up by itself: passes that wait for each other's writes are
-            # late, too, and the pods of the next ones would wait for all their services.
+            # No limit alone: reconciles that wait for each other's writes are late too.
             found = self._queue.first(())
         return found
 

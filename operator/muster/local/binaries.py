@@ -36,10 +36,7 @@ Found = dict[str, Path]
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What one run of Go builds: `sources` of a module, in its folder below tools/.
-
-    `programs`: each component -> the program that it is, when called by its name.
-    """
+    """What one run of Go builds: a module's `sources` below tools/ and component -> program."""
 
     module: str
     sources: tuple[str, ...]

@@ -64,12 +64,11 @@ def up(
     *,
     fresh: bool = False,
 ) -> Cluster:
-    """Bring up a cluster, with what is added to it, and wait until it and its nodes are ready.
+    """Start a cluster, with what is added to it, and wait until it and its nodes are ready.
 
-    If `wanted.kubeconfig` is there, its cluster is used: nothing of a control plane is started.
-    A cluster that is up is returned as it is, or refused for `fresh`. The remains of a cluster
-    that was not brought up whole, or has lost a component, are removed first. `say` gets a line
-    for each part that is done. ClusterError if there can be none; nothing is left then.
+    An existing `wanted.kubeconfig` is used without a control plane. A running cluster is returned,
+    or refused for `fresh`. Remains of a partial or damaged one are removed first. `say` gets a
+    line per finished part. Raises ClusterError, and leaves nothing.
     """
     files = layout.Layout(options.parse_name(wanted.name))
     with layout.held(files.lock, lambda: say(f"waiting: another start or stop of {files.name}")):
@@ -98,10 +97,9 @@ def up(
 
 
 def down(name: str, say: Say = lambda _: None) -> bool:
-    """End a cluster, whole or not, and remove its files; False if there was none.
+    """End a cluster, even a partial one, and remove its files; False if there was none.
 
-    Out of one that was there before is taken what `up` put there. `say` gets what has to stay
-    there, and why.
+    From an existing cluster only what `up` created is removed. `say` gets what stays and why.
     """
     files = layout.Layout(options.parse_name(name))
     if not files.home.exists() and not files.lock.exists():

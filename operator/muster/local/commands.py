@@ -22,8 +22,7 @@ from muster.local import (
 )
 
 EVAL_FAILS = "false"
-"""What `env` prints on errors: of no output the shell's `eval` makes a success, and the commands
-after it would use the cluster of the user's kubeconfig."""
+"""What `env` prints on errors: `eval` of nothing succeeds, on the user's own cluster."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The objects that `up` creates in a cluster, and their removal from an existing cluster.
 
-The objects are CRDs and simulated nodes. In an existing cluster `up` labels each object that it
-creates. `clear` deletes only objects with this label; existing objects stay.
-
+These are CRDs and simulated nodes, in an existing cluster labeled: `clear` deletes no others.
 Importing this module takes a second, which most commands do not need: they import it on demand.
 """
 
@@ -49,10 +47,7 @@ _SUPPORT = PriorityLevel.SUPPORT
 
 
 async def asked(kubeconfig: Path, question: Callable[[Kube], Awaitable[T]]) -> T:
-    """Ask the API server of a kubeconfig. Raises ApiError, CredentialsError.
-
-    A request is made once: a user at a terminal should soon see that the server does not answer.
-    """
+    """Ask an API server once: a user waits. Raises ApiError, CredentialsError."""
     try:
         kube = await connect(str(kubeconfig), width=_AT_ONCE, attempts=1)
     except ConfigurationError as error:
@@ -162,8 +157,7 @@ async def _wait(
 ) -> None:
     """Wait until `ready`. ClusterError, which quotes `log`, if a component ends or time is up.
 
-    kwok is restarted once: version 0.8.0 may crash at its first node, as it builds its stages
-    without a lock.
+    kwok is restarted once: 0.8.0 may crash at its first node, as it builds stages without a lock.
     """
     deadline, restarted = time.monotonic() + _SECONDS, not made.files.pid(KWOK).exists()
     while not await ready():

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`muster demo`: real TFJobs as gangs on a local cluster, shown as they happen, then drawn.
-
-The operator serves its page meanwhile. `Show` applies files and listens until all jobs have ended.
-"""
+"""`muster demo`: real TFJobs as gangs on a local cluster, shown as they happen, then drawn."""
 
 from __future__ import annotations
 
@@ -64,10 +61,7 @@ _INDENT = _TIME + _NAME + _STATE
 
 
 def main(*, keep: bool = False) -> int:
-    """Run the show; the exit code is 0 only if every job ended as it is meant to.
-
-    `keep` leaves cluster, operator and jobs as they are at the end.
-    """
+    """Run the show; 0 only if every job ended as meant. `keep`: leave all as it is."""
     begun = time.monotonic()
     try:
         _show(keep=keep)
@@ -189,10 +183,7 @@ class Show:
             self._say((await asyncio.to_thread(self._where.kubectl, *apply)).strip())
 
     async def listen(self, until: Callable[[], bool], seconds: float) -> bool:
-        """Listen until `until` is true, asked after each sight; False if it never was.
-
-        ShowError as soon as a job has ended otherwise than it was meant to.
-        """
+        """Listen until `until` is true, else False. ShowError for a job with the wrong end."""
         deadline = time.monotonic() + seconds
         while not until():
             left = deadline - time.monotonic()
@@ -226,10 +217,7 @@ class Show:
         )
 
     def take(self, sight: Sight) -> None:
-        """Add a sight to the story, and print its news.
-
-        ShowError for a job that has ended otherwise than it was meant to.
-        """
+        """Add a sight and print its news. ShowError for a job with the wrong end."""
         if isinstance(sight, PodSight):
             before = self.story.stays.get(sight.uid)
             self.story.add(sight)

@@ -59,10 +59,9 @@ def digests() -> dict[str, str]:
 
 
 def _digest(name: str, published: Callable[[], bytes]) -> str:
-    """Return the digest that a file must have: the one kept here, else one that is published.
+    """Return the digest that a file must have: the stored one, else, if accepted, a published one.
 
-    What stands beside a file says nothing about it that whoever changes the file cannot change
-    too, so that only somebody who says so goes by it.
+    Who changes a file can change the digest beside it too.
     """
     kept = digests().get(name)
     if kept is None and os.environ.get(ACCEPT) != "published":
@@ -75,10 +74,7 @@ def _digest(name: str, published: Callable[[], bytes]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One file to download: `digest` is hexadecimal, SHA-256 or SHA-512 by its length.
-
-    `members` are the programs in it if it is an archive; otherwise it is the program `name`.
-    """
+    """A program `name`, or an archive of `members`; hexadecimal SHA-256 or SHA-512 by length."""
 
     name: str
     url: str
@@ -98,10 +94,9 @@ def newest(minor: str) -> Path:
 
 
 def fetch(names: Iterable[str], version: str, *, exact: bool) -> Path:
-    """Download these programs; the answer is the folder that they are in.
+    """Download these programs and return their folder. DownloadError if any is missing.
 
-    `exact` refuses another patch release of the same minor where there is no archive of
-    `version`. DownloadError if anything is not to be had; what was checked stays.
+    `exact` refuses another patch release if `version` has no archive. What was checked stays.
     """
     try:
         archives = manifest.document(_read(ARCHIVES, _REACH_SECONDS))["releases"]

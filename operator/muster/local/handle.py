@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster that runs: its components, the flags each is started with, and what is known of it.
-
-Apart from `cluster`, which brings one up by what `contents` does: that asks it.
-"""
+"""A running cluster: its components, their flags, and its record. `cluster` starts one."""
 
 from __future__ import annotations
 
@@ -66,18 +63,16 @@ _CONNECTED = """
     --leader-elect=false --secure-port=0 --profiling=false
 """
 _FLAGS = {
-    # Relative to the cluster's folder, since a socket's path is at most 108 bytes long. The
-    # advertised URL is checked for its form only: there is no other member to read it.
+    # Relative: a socket's path has at most 108 bytes. The advertised URL has no reader.
     ETCD: """
         --data-dir=etcd --unsafe-no-fsync=true --log-level=warn
         --listen-client-urls=unix://etcd.sock --listen-peer-urls=unix://peer.sock
         --advertise-client-urls=http://127.0.0.1:2379
         --quota-backend-bytes=8589934592 --snapshot-count=100000 --max-request-bytes=8388608
     """,
-    # The key of the certificate signs tokens just as well. Without the admission plugin a node
-    # is not born tainted, until the controller manager takes the taint away: seconds in which
-    # nothing can be placed. The limits are high enough not to be what a benchmark measures;
-    # priority and fairness stays on.
+    # The certificate's key signs tokens. Without the admission plugin nodes start without a taint
+    # that stops placements for seconds. Limits are high for benchmarks; priority and fairness
+    # stays on.
     API_SERVER: f"""
         --etcd-servers=unix://etcd.sock
         --bind-address={{extra.address}} --advertise-address={{extra.address}}
@@ -108,14 +103,13 @@ _FLAGS = {
 class Extra:
     """What a caller adds to the control plane of a new cluster: nothing by default.
 
-    All of it is data and recorded with the cluster, so that any process can restart or remove it.
-
-    `components`: component -> its command line, in the order of the start. Those that are `users`
-    start after the control plane, the others before it.
+    All is data and recorded with the cluster, so that any process can restart or remove it.
+    `components`: component -> its command line, in order. `users` start after the control plane,
+    others before it.
     `users`: component -> its name in the API server and its groups, as in `USERS`. Each user in
-    the group `system:nodes` registers a node.
-    `address`: the address at which the API server listens.
-    `inside`: the start of the command line of each component of the control plane.
+    `system:nodes` registers a node.
+    `address`: where the API server listens.
+    `inside`: the start of each control plane component's command line.
     `flags`: further flags of the API server.
     `sweep`: the command line that removes what the components leave outside the cluster's folder.
     """
@@ -138,10 +132,7 @@ NO_EXTRA = Extra()
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """A cluster that was there before. `file`: its kubeconfig, as an absolute path.
-
-    `uid` is the cluster's own: `file` may lead to another one later.
-    """
+    """A cluster that was there before; `uid` is its own, as `file`, its kubeconfig, may change."""
 
     file: str
     server: str
@@ -169,10 +160,9 @@ class PortTakenError(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A local cluster, as it is recorded. `commands`: command line of each program, without flags.
+    """A local cluster, as recorded. `commands`: command line of each program, without flags.
 
-    `existing` is the cluster that was there before; then `port` means nothing. `whole`: it was
-    brought up and became ready.
+    `existing`: the previous cluster (`port` is then unused). `whole`: it became ready.
     """
 
     home: Path

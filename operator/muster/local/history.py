@@ -181,10 +181,7 @@ class Watch:
 
 @asynccontextmanager
 async def watched(where: Cluster, namespace: str, since: float) -> AsyncIterator[Watch]:
-    """Give what is seen from now on; its times are seconds since `since` (monotonic).
-
-    ClusterError if the cluster cannot be read.
-    """
+    """Yield observations from now, in seconds after `since` (monotonic). Raises ClusterError."""
     kube, sights = await connect(str(where.access), attempts=1), asyncio.Queue[Sight]()
 
     def now() -> float:

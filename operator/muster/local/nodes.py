@@ -68,18 +68,12 @@ KEEP_OFF = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"
 
 
 def name(index: int, mark: str = "") -> str:
-    """Name of node `index`, counted from 0: node-1, node-2 and so on.
-
-    With a `mark` it is one that no real node has.
-    """
+    """Name of node `index`, from 0: node-1, node-2; with `mark` one that no real node has."""
     return f"simulated-{mark}-{index + 1}" if mark else f"node-{index + 1}"
 
 
 def kwok_mark(mark: str) -> dict[str, str]:
-    """Give the annotation that makes a node kwok's; `mark` as in `options.Options`.
-
-    A cluster that was there before may have simulated nodes of somebody else's.
-    """
+    """Return the annotation of kwok's nodes; with `mark` (`options.Options`) only of these."""
     return {MARK: mark} if mark else {"kwok.x-k8s.io/node": "fake"}
 
 

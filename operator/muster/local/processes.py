@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that outlive their starter, known by pid *and* time of birth.
 
-A pid alone may belong to a stranger by the time it is used; the pair never does. A process
-becomes the component only when its record is written, so that no starter, killed at whatever
-moment, leaves one unrecorded.
+A pid alone may be reused. A process becomes the component only once recorded, so that no starter,
+killed at whatever moment, leaves one unrecorded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator as a process of its own beside a local cluster, with the roles that it ships.
-
-It is recorded among the cluster's processes, so whatever takes the cluster down ends it too.
-"""
+"""The operator as a process of a local cluster, which also ends it, with its shipped roles."""
 
 from __future__ import annotations
 
@@ -76,10 +73,7 @@ class Runner:
 
 
 def start(where: Cluster, manifests: Path, flags: Sequence[str] = ()) -> Runner:
-    """Start the operator with further flags of `muster run`; it may not be ready yet.
-
-    `manifests` is the folder of an overlay or of a base, whose roles it gets.
-    """
+    """Start the operator, not yet ready, with flags and the roles of an overlay or base."""
     if where.existing:
         contents.require(where.existing)
     made = Runner(where, health=cluster.free_port())

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A chart of jobs and GPUs over time, for a terminal.
 
-The upper rows show when each job waited and ran. The lower rows show the pods on each GPU of a
-node, and pods without a GPU in additional rows. The API does not report which GPU of its node a
-pod uses, so the chart chooses one.
+Upper rows: when each job waited and ran. Lower rows: the pods on each GPU of a node, then pods
+without one. The API does not report which GPU a pod uses, so the chart chooses one.
 """
 
 from __future__ import annotations

@@ -61,8 +61,7 @@ from muster.store.store import Callbacks, Store
 log = logging.getLogger(__name__)
 
 PASSES_AT_ONCE = 1024
-"""A pass mostly waits in flow control; one that waits to write services or prose must not keep
-another from creating pods."""
+"""Reconciles mostly wait in flow control; those that write status must not delay new pods."""
 METRICS_PATH = "/metrics"
 LEASE_REQUESTS = 2
 """Concurrent requests about the lease: one that has no answer, and the next one."""
@@ -171,8 +170,7 @@ class Operator:
         loop = asyncio.get_running_loop()
         await run_on(front, self.front.handle_signals(loop, self._stop.set))
         beating = asyncio.create_task(self._beat(), name="heartbeat")
-        # First of all: a process that waits for permissions or the lease must show why it is not
-        # ready.
+        # First: a process that waits for permissions or the lease must report why.
         try:
             serving = metrics.serve(
                 self.metrics,
@@ -302,10 +300,7 @@ class Operator:
         self.unfollowed = why and f"cannot follow jobs: {why}"
 
     def _set_back(self) -> None:
-        """Take in that the server is at an earlier state than the one that was seen last.
-
-        The watches of the jobs go on from versions that are yet to come, and would show nothing.
-        """
+        """Restart the watches of jobs: they would show nothing of a restored server's versions."""
         self.informers.set_jobs_back()
         self._restored.set()
         self._relisted.set()
@@ -467,10 +462,7 @@ def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) 
 def report_outages(
     away: AwayNodes, recorder: EventRecorder, lease: Callable[[], Json | None]
 ) -> None:
-    """Report the outages of nodes that have not ended, and then each that begins or ends.
-
-    That is in the log and, by events, on the leader's Lease.
-    """
+    """Log outages of nodes, current and future, and record events on the leader's Lease."""
 
     def changed(outage: Outage, *, once: bool = False) -> None:
         log.warning("%s", outage.message)
@@ -493,8 +485,7 @@ def tune_interpreter() -> None:
     gc.freeze()
     # A request creates hundreds of objects without cycles. The default, 700, costs 10 % of CPU.
     gc.set_threshold(20_000)
-    # The loop waits for the interpreter after each request. With the default, 5 ms, it sends at
-    # most 200 requests per second while another thread computes.
+    # The default, 5 ms, limits the loop to 200 requests per second while another thread computes.
     sys.setswitchinterval(0.0005)
 
 

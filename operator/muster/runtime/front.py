@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main thread: it answers probes, renews the lease and receives signals.
 
-All other work runs on the event loop of a second thread. However long an input keeps that loop
-busy, the lease is renewed and the kubelet gets an answer in time.
+All other work runs on the event loop of a second thread, so that no input delays these.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from typing import Final
 HEARTBEAT_SECONDS: Final = 0.25
 """Seconds between two heartbeats of the work."""
 HANG_SECONDS: Final = 120.0
-"""Seconds without a heartbeat after which the work is treated as hung: the lease is not renewed
-any more, and the kubelet restarts the process."""
+"""Seconds without a heartbeat after which the lease expires and the kubelet restarts this."""
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 """The signals that end the process."""
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kopf, the event source for the jobs: it lists and watches them, and all are only handed over.
+"""Kopf, the event source for the jobs: it lists and watches them, and all are only passed on.
 
-It runs in a thread of its own, on a loop of its own: what ends it ends nothing else, and it begins
-anew.
+It has its own thread and loop: its failures end nothing else, and it restarts.
 """
 
 from __future__ import annotations
@@ -57,19 +56,17 @@ async def follow(
     failing: Callable[[str], None],
     anew: asyncio.Event,
 ) -> None:
-    """Follow the jobs until cancelled; the functions are called in this loop.
+    """Follow the jobs until canceled; the functions are called in this loop.
 
-    `listed` is called for each job that comes in a list: those that are gone since the last one
-    are in no list. An error that Kopf does not survive is logged, and Kopf begins anew; so it does
-    with `anew`, which is set here if other kinds are served. `failing` is told why none of these
-    lives lasts, and "" when one does.
+    `listed` is called for each listed job: jobs gone since the last list are in none. An error
+    that Kopf does not survive is logged, and Kopf restarts, as with `anew`, which is set here if
+    other kinds are served. `failing` gets why it does not last, and "" once it does.
     """
     kinds, failures = tuple(frameworks), 0
     loop = asyncio.get_running_loop()
 
     def show(kind: str, event: Json) -> None:
-        # A life that ends as the server was set back shows versions above all that are to come:
-        # taken in they would stay.
+        # After a restore it shows versions above all future ones, which would stay.
         if anew.is_set():
             return
         take(kind, event["object"], event["type"] == "DELETED")

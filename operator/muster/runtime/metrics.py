@@ -184,11 +184,10 @@ async def serve(
     pages: Mapping[str, Page],
     guard: Bearers[HTTPStatus] | None = None,
 ) -> list[serving.Server]:
-    """Start the servers, one for one address. Raises OSError when it is taken, but not of `pages`.
+    """Start the servers, one per address. Raises OSError if one is in use, but not of `pages`.
 
-    `front` answers the probes on the running loop; metrics and pages are read on `loop`, which
-    works. `pages` are JSON for debugging, by their paths. With a `guard` metrics are served over
-    TLS, to clients that it authorizes.
+    `front` answers the probes on the running loop; metrics and `pages`, JSON for debugging by
+    path, are read on the working `loop`. With a `guard`, metrics need TLS and its authorization.
     """
 
     async def read(authorization: str) -> tuple[HTTPStatus, bytes]:

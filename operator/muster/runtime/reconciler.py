@@ -139,8 +139,7 @@ class Reconciler:
         self._under_way: dict[str, _UnderWay] = {}
         """By job."""
         self._retries: dict[tuple[str, bool], tuple[_Named, int]] = {}
-        """By job: the object that was refused last, and the number of refusals in a row. The
-        autoscaler, on which no other object depends, has its own entry."""
+        """By job, apart for its autoscaler: the last refused object, and its refusals in a row."""
         self._cut_short: dict[str, int] = {}
         """Passes in a row that ended before their end."""
         self._unwatched = Unwatched(kube, backend.companions)
@@ -217,8 +216,7 @@ class Reconciler:
             # Its document was not kept, as it was too large: the same version counts once more.
             self._store.collections[dropped.kind].doubt(dropped.namespace, dropped.name)
             await self._read_anew(dropped)
-        # Both before anything is awaited: the status is written against the very version that the
-        # job was read from.
+        # Before any await: the status is written against the very version of the job.
         job, seen = self._store.jobs.get(key), self._store.jobs.find(key)
         # Deleted and applied again between two passes it is another one.
         if job is None or self._uids.get(key) != job.uid:
@@ -377,8 +375,7 @@ class Reconciler:
             # Its error is in no group.
             await follow_next()
             return
-        # An error of one lane cancels the others. The API server may still create objects that
-        # these lanes have requested: the next reconcile finds them by name.
+        # An error cancels the other lanes. Objects still created are found by name later.
         async with asyncio.TaskGroup() as tasks:
             for _ in range(begun):
                 tasks.create_task(follow_next())
@@ -409,8 +406,7 @@ class Reconciler:
                 stored = await self._kube.create(
                     path, document, urgency, partial(self._stays, job), partial(self._lives, job)
                 )
-                # Inside: where the block ends the pod has to be known, or its room counts as come
-                # free.
+                # Inside: at the block's end an unknown pod's resources would count as free.
                 self._take(job, stored)
         except UnwantedError:
             turn.cut_short = True
@@ -565,8 +561,7 @@ class Reconciler:
             turn.refused.append(events.of_failed_deletion(action, error.message))
             return False
         turn.done.append(action)
-        # The server answers with a Status where the object is gone at once, else with the object
-        # as it goes; a watch that is behind may show it once more.
+        # A Status: the object is gone. Else it is going, and a late watch may show it once more.
         if left is None or left.get("kind") == "Status":
             self._store.gone(action.kind, action.namespace, action.name, action.uid)
         else:
@@ -595,23 +590,20 @@ class Reconciler:
 
     async def _set_status(self, turn: _Turn, action: Action) -> bool:
         assert isinstance(action, SetStatus)
-        # Of what it was derived from, though more may be known by now: the version makes sure
-        # that the server refuses it then.
+        # Of the version it was derived from: the server refuses it if there is a newer one.
         job, patch = turn.job, edge.difference(turn.status, action.status)
         if not patch:
             return True
         exactly = Exactly(job.uid, turn.version)
         path, body = self._path(job, "status"), {"status": patch}
-        # The deletions wait for the status that ends or suspends the job, and others for its
-        # capacity.
+        # Deletions wait for the final or suspended status, and other gangs for its capacity.
         ends = "completionTime" in patch or job.run_policy.suspend
         level = PriorityLevel.PLACEMENT if ends else PriorityLevel.STATUS
         try:
             stored = await self._kube.patch(path, exactly, body, level)
         except ApiError as error:
             if error.code == 409:
-                # The watch is behind: the next pass would derive the same of the same version, and
-                # be refused again.
+                # The watch is behind: the next reconcile would be refused again.
                 await self._read_anew(job)
                 return False
             if error.passing("PATCH"):
@@ -620,8 +612,7 @@ class Reconciler:
             turn.unwritten = error
             return True
         if stored is None:
-            # No watch need have shown its end: without this the next pass would do the same once
-            # more.
+            # No watch may have shown its end: the next reconcile would repeat this.
             await self._read_anew(job)
             found = self._store.jobs.get(job.key)
             if found is None or found.uid != job.uid:
@@ -710,23 +701,19 @@ class Reconciler:
         return same or action.reason is not DeletionReason.SURPLUS
 
     def _lives(self, job: Job) -> bool:
-        """Return whether the job exists and was neither deleted nor suspended since it was read.
-
-        Thousands of creations may wait for their turn.
-        """
+        """Return whether the job exists, with equal `suspend`: many creations may be queued."""
         found = self._store.jobs.get(job.key)
         if found is None or found.uid != job.uid or found.deleting:
             return False
         return found.run_policy.suspend == job.run_policy.suspend
 
     async def _stays(self, job: Job) -> bool:
-        """Ask the server whether the job is there, asks for what it did, and is not to go.
+        """Return whether the job on the server exists, has the read version and is not deleted.
 
-        If a job is deleted without its children, the API server removes their owner references
-        before the watch reports the deletion. Children that were adopted again would be deleted
-        with the job. If a job is deleted with its children, the watch may report the end of pods
-        first, and these would be recreated. A status that the watch has not reported yet may list
-        completed indexes, which are not created again.
+        The API server removes owner references of orphans before the watch reports the deletion:
+        children adopted again would be deleted. Otherwise the watch may report the end of pods
+        first, and these would be recreated. A status not yet watched may list completed indexes,
+        which are not recreated.
         """
         await self._read_anew(job)
         found = self._store.jobs.get(job.key)
@@ -775,10 +762,7 @@ class Reconciler:
 
 
 async def _secrets(framework: Framework, there: Sequence[ObjectView]) -> Mapping[str, str]:
-    """Return new keys for a Secret that is missing or has others, else nothing.
-
-    They are kept in their job's Secret and nowhere else, and appear in no log and no event.
-    """
+    """Return new keys for a missing or other Secret, else nothing; never in logs and events."""
     for part in framework.pods.companions:
         view = next((v for v in there if v.kind == part.kind), None)
         # By the names of its keys, as nothing else of a Secret is kept.
