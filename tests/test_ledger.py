@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 5930,
+    "allocator": 5811,
     "api": 2962,
     "cluster": 6004,
     "commands": 5431,

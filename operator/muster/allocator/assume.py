@@ -22,11 +22,10 @@ def apply(
     if_fits: bool = False,
     places: Collection[str] | None = None,
 ) -> bool:
-    """Give back the room of pods that are not assumed any more, and take that of new ones.
+    """Release the resources of pods that are not assumed any more, and take those of new ones.
 
-    `if_fits`: change nothing, and return False, if there is no room for one of the new pods. Terms
-    about other pods count as in the cycle, as for kube-scheduler.
-    `places`: those alone at which the two may differ; None: any.
+    `if_fits`: change nothing and return False if a new pod does not fit; terms about other pods
+    count as in the cycle and in kube-scheduler. `places`: all that may differ; None: any.
     """
     if before is after:
         return True

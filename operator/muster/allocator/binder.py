@@ -47,9 +47,8 @@ class _Marks:
 class Binder:
     """Writes in the background. `failed(pod)` is called for one that was not bound.
 
-    `binding(pod, node)` keeps its room meanwhile; False: it is not its node any more.
-    `refused(pods)` is called after evictions and dry runs, with the pods that were not evictable.
-    `leaves(pod)`: whether the pod is still to be evicted or deleted.
+    `binding(pod, node)` keeps its resources; False: another node now. `refused(pods)` gets those
+    not evictable after evictions and dry runs. `leaves(pod)`: whether it is still to be deleted.
     """
 
     def __init__(
@@ -98,10 +97,9 @@ class Binder:
             self._recorder.emit(reference(pod), "Warning", event, message)
 
     def record_arrivals(self, key: str, pods: Sequence[PodView]) -> None:
-        """Record an event with the node of each pod of a gang.
+        """Record an event with each pod's node, or one about the job of many pods.
 
-        Many pods of a job get one event about the job. Events about single pods of a job are left
-        out while many writes are waiting.
+        Events about single pods of a job are left out while many writes are waiting.
         """
         job = self._store.jobs.get(key)
         if job is not None and len(pods) > MOST_APART:
@@ -239,8 +237,7 @@ class Binder:
         status: Json = {"conditions": [condition]}
         if node is not None:
             status["nominatedNodeName"] = node or None
-        # As it was seen without a node: it may have one before this is written, and would be
-        # called unschedulable where it runs.
+        # The version without a node: otherwise a running pod could be called unschedulable.
         pods = self._store.collections["Pod"]
         exactly = Exactly(pod.uid, pods.version(pod.namespace, pod.name, pod.uid))
         path, urgency = PODS.path(pod.namespace, pod.name, "status"), PriorityLevel.STATUS
@@ -310,10 +307,7 @@ class Binder:
         return False
 
     def _is_refusal(self, pod: PodView, cause: Cause, error: ApiError) -> bool | None:
-        """Return whether an eviction failed since a policy or a role forbids it; report that.
-
-        None if the error does not show whether the eviction is permitted.
-        """
+        """Return whether a policy or role forbids an eviction, and report that; None: unknown."""
         # 404, 409: the pod is removed, or another pod has its name.
         if error.code in (404, 409) or error.by_budget:
             return False
@@ -370,8 +364,5 @@ def _binding(pod: PodView, node: str, had: int = 0) -> tuple[str, Json]:
 
 
 def grace(store: Store, pod: PodView) -> int | None:
-    """Return the seconds in which a pod has to end; None: as its template says.
-
-    On a node that is gone no kubelet ends it, and it would be there for most of a minute.
-    """
+    """Return a pod's grace period in seconds, None: its template's; 0 if no kubelet can end it."""
     return 0 if store.away.gone(pod.node) else None

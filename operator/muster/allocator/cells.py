@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One gang costs that one alone: what is raised over it becomes its verdict, and no other's.
-
-Where a cycle fails as a whole, the gangs over which it does are found by bisection.
-"""
+"""Errors over one gang become its verdict alone; those of a whole cycle are bisected."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ _R = TypeVar("_R")
 class Deferrals:
     """Gangs whose search was cut off, for the budget of the next cycle.
 
-    In each cycle one of them searches alone. The namespaces take turns, so that each search ends
-    however many gangs of other namespaces wait for theirs.
+    Each cycle one searches alone. In a round robin of namespaces, so that each search ends.
     """
 
     def __init__(self) -> None:
@@ -33,8 +29,7 @@ class Deferrals:
         self.ended: set[str] = set()
         """The gangs whose search has ended since anything changed: their verdict stands."""
         self._turns: list[str] = []
-        """The namespaces of deferred gangs, in the order in which one gang of each searches alone.
-        """
+        """Namespaces of deferred gangs, in the order in which one gang of each searches alone."""
 
     def decided(self, decisions: Sequence[Decision], *, changed: bool) -> bool:
         """Record which searches were cut off. Return whether any goes on in the next cycle.
@@ -79,9 +74,8 @@ async def search(
         if not culprits:
             await attempt(())
             ends = time.monotonic() + SEARCH
-        # It goes well with the first `well` gangs, and fails with the first `ill`: each attempt
-        # moves one of the bounds towards the other. The last straw is the first gang with which
-        # it fails after all that come before it.
+        # The first `well` gangs succeed, the first `ill` fail; each attempt moves one bound. The
+        # cause is the gang with which all before it fail.
         well, ill = 0, len(gangs)
         while ill - well > 1:
             middle = (well + ill) // 2

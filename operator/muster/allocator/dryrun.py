@@ -35,10 +35,7 @@ log = logging.getLogger(__name__)
 AT_ONCE: Final = 0.05
 """Seconds for which a cycle waits for answers: as long as it would pause."""
 PATIENCE: Final = 30.0
-"""Seconds for which a gang waits: no webhook may take longer.
-
-An API server that needs seconds to refuse one pod cannot answer anyone while it refuses hundreds.
-"""
+"""Seconds a gang waits, the maximum of a webhook: a server slow to refuse one is slow for all."""
 AGAIN: Final = 60.0
 """Seconds after which it is tried again where nothing could be found out."""
 _OPEN: Final = re.compile(f"{QUOTA}|{NO_DRY_RUN}")
@@ -49,8 +46,7 @@ ASKED: Final = "\0"
 
 def is_rejected(job: Job, error: ApiError) -> bool:
     """Return whether an error of a dry run keeps the pods of the job from being created."""
-    # Without the operator's permission nothing is known about the pod. The client reports the
-    # missing permission.
+    # Without permission nothing is known about the pod; the client reports that.
     if error.unpermitted or not dryrun.is_rejected(error.code, error.message):
         return False
     # The controller creates the job's own ServiceAccount before the pods.
@@ -79,10 +75,7 @@ class PodTrials:
         store.dry_runs.made = True
 
     async def look(self, asks: Collection[Ask]) -> None:
-        """See to it that all is answered that is asked; return when most of it will be.
-
-        What comes later triggers a cycle.
-        """
+        """Request all unknown results; return when most are in. Later ones trigger a cycle."""
         now = clock.now()
         fresh = set()
         for ask in asks:
@@ -96,8 +89,7 @@ class PodTrials:
                 fresh.add(self.background.spawn(self._try(ask)))
             self._askers[ask.key][ask.job.key] = ask
         if fresh:
-            # Only for questions that begin now: a slow one has held up one cycle already, and its
-            # answer triggers another.
+            # Only for new requests: slow ones have delayed one cycle and trigger another.
             _, late = await asyncio.wait(fresh, timeout=AT_ONCE)
             for task in late:
                 task.add_done_callback(lambda _: self._trigger())

@@ -101,8 +101,7 @@ class Evictions:
         """
         self._metrics.preempts(decision)
         going = self._going(decision, now)
-        # All or none: the room was reckoned with every one of them, and those that went for
-        # nothing would have lost their work.
+        # All or none: less would free too little, and lose work without result.
         pods = [pod for group in going.values() for pod in group.places.values()]
         gone = any(pod is None or pod.deleting or pod.terminal for pod in pods)
         # A gang restarts with all its pods: the others of one that has more would stay.
@@ -110,9 +109,8 @@ class Evictions:
         if gone or any(group.leaves_some() for group in restarts):
             log.info("%s: what was to make room for it has changed", decision.gang)
             return False
-        # A preemption overrides disruption budgets in the end, as in kube-scheduler. A move that
-        # only defragments respects them. A gang that restarts runs nothing without the members
-        # that it lost.
+        # A preemption overrides disruption budgets in the end, as in kube-scheduler; a mere move
+        # does not. A restarting gang cannot run without its lost members.
         moves = bool(decision.moves) and decision.gang not in going
         if moves and self._guarded(pod for pod in pods if pod is not None):
             log.info("%s: a disruption budget forbids to make room for it", decision.gang)

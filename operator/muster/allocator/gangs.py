@@ -138,8 +138,7 @@ class GangTracker:
         then, facts = self.facts_then(key), self.facts(key, now)
         if then is None or facts is None:
             return False
-        # Of a job all must be the same. Other people's gangs have no one source: of them each pod
-        # is compared when it is given its node.
+        # A job's must be equal. Unmanaged gangs have no one source: each pod is compared later.
         return (then.uid, then.source) == (facts.uid, facts.source)
 
     def accept(self, decision: Decision, now: float, seen: int, pace: float) -> bool:
@@ -177,10 +176,7 @@ class GangTracker:
     def remember(
         self, key: str, memory: GangMemory, places: Collection[str] | None = None
     ) -> None:
-        """Remember this of a gang, and take or give back the room that makes the difference.
-
-        `places`: those alone whose room may be another one; None: any.
-        """
+        """Store a gang's memory and the difference in resources, at `places` alone (None: any)."""
         before = self._memories.get(key)
         if before is not memory:
             held = {} if before is None else before.assumed

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lifecycle of a gang: five exclusive states and one table of transitions.
 
-A row of the table applies in its states when its condition holds. Rows are tried in order until
-none applies. Evictions and releases move a gang to RELEASING from any state. Times are seconds
-since the epoch.
+Rows whose condition holds in their states are applied in order until none is left. Evictions and
+releases lead to RELEASING from any state. Times are seconds since the epoch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedded allocator at work: one cycle at a time, in a thread, when something changed.
+"""The embedded allocator's loop: one cycle at a time, in a thread, after changes.
 
-Nothing that is decided is carried out on a gang that is not as the cycle saw it, and no room is
-given that somebody else has taken since. Who triggers while a cycle runs gets another one.
+Decisions are void for gangs or resources changed since. Triggers during a cycle cause another.
 """
 
 from __future__ import annotations
@@ -53,16 +52,13 @@ SHORTEST_PAUSE = 0.05
 """Seconds between two cycles at the least: of a hundred jobs that come in each asks for one."""
 BACKOFF = Backoff(0.1, 30.0)
 DOUBT = 5.0
-"""Seconds in which a pod is seen of which the server has not said whether it is there. A server
-gives up what is under way when its client goes, so that moments would do."""
+"""Seconds until an unanswered creation is observed; servers cancel those of lost clients."""
 BUSY_SHARE, IDLE_SHARE = 1.0, 3.0
-"""A cycle that took t seconds is followed by a pause of as long, and by one of three times that if
-it found nothing to do; at most a schedule period."""
+"""Pauses as multiples of a cycle's duration, the second after an idle one; at most a period."""
 SLICE = 0.01
 """Seconds for which others wait while very many gangs are evaluated."""
 NEWS_PER_SECOND = 25
-"""Other numbers for the same reason are published a second later, or so late that all gangs
-together make so many writes."""
+"""Writes per second of all gangs for numbers alone; these wait a second or longer."""
 
 
 class Loop:
@@ -101,8 +97,7 @@ class Loop:
         self._once: frozenset[str] = frozenset()
         """Gangs that were decided in vain in the last cycle."""
         self._vain: frozenset[str] = frozenset()
-        """Those of them that were so in the cycle before, too. They are held back in the next one:
-        whoever edits jobs all the time must not keep others from the nodes."""
+        """Those twice in a row, held back next: constant edits must not keep nodes from others."""
         self._left_out: dict[str, float] = {}
         """Gang over which a cycle failed -> until when it is left out."""
         self._evictions = Evictions(
@@ -180,8 +175,7 @@ class Loop:
 
     async def _run(self) -> None:
         """Run cycles. Raises nothing: a cycle that fails is logged and tried again."""
-        # Here, not where the loop is made: by now all queues have been read, also what a leader
-        # before has written while this process stood by.
+        # Here, as all queues have been read by now, also after writes of an earlier leader.
         written = self._store.queue_status.items()
         self._reservations.resume({name: said.get("reservations") for name, (_, said) in written})
         while True:
@@ -222,14 +216,12 @@ class Loop:
     async def _cycle(self) -> bool:
         """Decide and carry it out; say whether anybody gets room by it, now or soon."""
         settings = self._settings()
-        # Each gang and each limit says in every cycle when it is due, so that one timer stands for
-        # all, and what is over leaves none behind.
+        # Each gang and limit reports its time in every cycle: one timer without leftovers.
         self._next = math.inf
         inputs, now = await self._evaluate(settings)
         if self._trials is not None and self._jobs.asks:
             await self._trials.look(list(self._jobs.asks.values()))
-            # Anything may have changed while that was awaited; a second look costs little where
-            # nothing has.
+            # Anything may have changed during the await; without changes this costs little.
             inputs, now = await self._evaluate(settings)
         columns, policy = self._store.columns, self._policy()
         changed, self._news = self._news, False
@@ -273,11 +265,10 @@ class Loop:
         self.trigger()
 
     async def _evaluate(self, settings: GangSettings) -> tuple[Sequence[GangInput], float]:
-        """Return all gangs of which something is placed here, and the time after the evaluation.
+        """Return the gangs to place, and the time after the evaluation.
 
-        After a start all gangs are new, and each may have thousands of pods: the event loop turns
-        in between. A decision about a gang that changes meanwhile is void, as it is of one that
-        changes while the cycle decides.
+        After a start all are new, perhaps with thousands of pods: the event loop runs in between.
+        Decisions about gangs that change meanwhile are void.
         """
         found, started = list[GangInput](), time.monotonic()
         for gang in self.gangs.evaluate(settings, clock.now()):
@@ -291,9 +282,8 @@ class Loop:
     def _standing(self, decisions: Sequence[Decision], now: float) -> tuple[Decision, ...]:
         """Return those decisions that may be carried out.
 
-        A job that changed while the cycle decided may want other pods by now, of other roles or
-        sizes: roles and indices of the decision would be read as places that they do not mean.
-        It is left alone as a whole, as part of a gang is none; its change has triggered a cycle.
+        A job changed since may want pods of other roles or sizes, which roles and indices do not
+        match. It is left alone as a whole; its change has triggered a cycle.
         """
         untried, is_as_seen = self._jobs.untried, self.gangs.is_as_seen
         vain = [
@@ -324,8 +314,7 @@ class Loop:
         async def attempt(
             gangs: Sequence[GangInput],
         ) -> tuple[int, Snapshot, tuple[Decision, ...]]:
-            # While a thread decides, the watches go on: whoever wants room after this number has
-            # changed looks whether it is still free.
+            # Watches go on while a thread decides: after changes free resources are checked.
             seen, started = columns.changes, time.monotonic()
             moves, deferred = self._moves.asked(policy, now), self._deferrals.next
             snapshot = columns.snapshot(gangs, queues, now, moves, deferred)
@@ -377,8 +366,7 @@ class Loop:
         if decision.gang in moved:
             return  # what else it wants is looked at from where it will be
         if not self.gangs.accept(decision, now, seen, pace):
-            # What stood in the way may have asked for no cycle: a pod that takes room lets nobody
-            # start.
+            # Its obstacle may have triggered no cycle: a pod that takes resources lets none start.
             self.trigger()
 
     def _may_start(self, decision: Decision, now: float) -> bool:
@@ -448,10 +436,9 @@ class Loop:
             self.trigger()
 
     def creating(self, job: Job, name: str, node: str) -> AbstractContextManager[bool]:
-        """Keep the room of a pod as long as the block that creates it on its node lasts.
+        """Keep a pod's resources during the block that creates it; False: not its node any more.
 
-        False: the node is not given to it any more. Where the block ends without an answer of the
-        server's, the room is kept for as long as the pod may still be made.
+        If no answer comes, they are kept as long as the pod may still be created.
         """
         flight = self.gangs.send(job.key, name, node, name) if self._memory(job) else None
         return self._sent(flight, shown=True)
@@ -466,8 +453,7 @@ class Loop:
         if flight is None:
             yield False
             return
-        # The answer to a binding shows no pod. Should the gang give the room up before a watch
-        # does, the flight still stands for it.
+        # A binding's answer shows no pod: the flight keeps its resources until a watch does.
         doubt = not shown
         try:
             yield True

@@ -142,8 +142,7 @@ class _Kind:
         key, pods, budgets = read.asks.key, read.pods, self._store.budgets
         namespace, takes = namespace_of(key), self._store.columns.takes
         given = {} if memory is None else memory.assumed
-        # Not part of what the facts are read from: of a thousand gangs a node that goes concerns
-        # those alone that were given it.
+        # Apart from the facts: of a thousand gangs, a lost node concerns only those on it.
         shapes = {(it.node, id(it.shape)): it.shape for it in given.values()}
         news: dict[str, Any] = {
             "blocked_until": max(read.blocked_until, refused_until),
@@ -164,8 +163,7 @@ class _Kind:
         # With each reading the pods are another object.
         if last is None or last.pods is not pods:
             last = read
-        # Suspects may be many, but are the same object while they are the same: in a list that is
-        # looked at first.
+        # Suspects may be many, but unchanged ones are the same object, which compares fast.
         same = list(news.values()) == [getattr(last, name) for name in news]
         return last if same else replace(read, **news)
 
@@ -217,11 +215,9 @@ class JobMembers(_Kind):
         self.asks: dict[tuple[dryrun.Key, str], Ask] = {}
         """What is to be tried, by key and job, as this cycle has found it."""
         self.untried: set[str] = set()
-        """The jobs of which it is not known what admission makes of their pods: they are given
-        nothing."""
+        """Jobs whose pods admission has not answered: they get nothing."""
         self._evicts: dict[str, tuple[float, bool]] = {}
-        """Job for which running pods are evicted -> the time until which dry runs of its own pods
-        are repeated, and whether that concerns all of its pods, since they move."""
+        """Job that evicts others -> end of repeated dry runs, and whether all its pods move."""
 
     def gangs(self) -> Sequence[str]:
         """Return the keys of the jobs that are to run."""
@@ -244,8 +240,7 @@ class JobMembers(_Kind):
         if job is None or not self._store.dry_runs.made:
             return True
         self._evicts[key] = now + TRIED_SECONDS, moves
-        # The dry runs for which its cycle asked are under way, or known by now. A blocked job gets
-        # none, so that no running pods are evicted for it.
+        # Its cycle's dry runs are under way or known. A blocked job gets none, and no evictions.
         self.asks.clear()
         self._answers(job, self._version(job), now, may_ask=True)
         if not self.asks:
@@ -254,10 +249,9 @@ class JobMembers(_Kind):
         return not self.asks
 
     def stamp(self, key: str, now: float, *, promised: bool) -> LookStamp | None:
-        """Return what differs where anything has changed by which a job's gang is known.
+        """Return what differs after any change to a job's gang; None: time alone may change it.
 
-        None: something changes by time alone, or may. `promised`: it has nodes for pods that have
-        not come.
+        `promised`: it has nodes for pods that do not exist yet.
         """
         if key in self._stranded or now >= self._answered.get(key, math.inf):
             return None
@@ -356,8 +350,7 @@ class JobMembers(_Kind):
         for replica, key in keys:
             role = replica.role
             answer = self._store.dry_runs.get(key, now, known.get(role), since)
-            # A refusal shows no pod: the gang counts by what was shown of it before, if anything
-            # was.
+            # A refusal shows no pod: the gang counts by an earlier result, if any.
             good = _is_good(answer, started=started)
             until = answer.until if answer is not None and good else -math.inf
             if anew and answer is not None:
@@ -481,8 +474,7 @@ def job_facts(
     """Return what is known of the gang of a job; `pods` and `services` are its own, by place."""
     rules, written, framework = settings.rules, job.status.gang, frameworks.of(job)
     lacking = sum(place in template.wanted and place not in services for place in pods)
-    # Services are created after all pods of a gang, so that the first one ends its start. Later, a
-    # Service that is refused keeps no lost member from its replacement.
+    # Services follow all pods, so the first refusal ends the start. Later, they block no member.
     if template.service and not (services or standing.was_admitted(job)):
         charged = (
             replace(each, charge={**each.charge, **template.service}) for each in template.tasks
@@ -504,8 +496,7 @@ def job_facts(
     blocked_until = math.inf if _has_conflict(job) else policies.restart_due(job) or 0.0
     return GangFacts(
         uid=job.uid,
-        # Its status changes no placement. If hundreds of jobs arrive at once, in each cycle the
-        # status of some is written while the cycle decides.
+        # Its status changes no placement, and of hundreds of jobs some is written in each cycle.
         source=(replace(job, status=_UNSAID), blocked_until),
         asks=gangs.asks(job, rules, here, pods.values(), unreplaced),
         tasks=here,
@@ -705,10 +696,9 @@ def _says_so(group: GroupView | None) -> bool:
 
 
 def _had_by(pods: Iterable[PodView], group: GroupView | None = None) -> int | None:
-    """Return how many a gang had when it last was whole, by what its pods say.
+    """Return a gang's size when it last was whole, by its pods or a running group's status.
 
-    Terminating pods count as well. A pod that has failed may be of an earlier run. The status of a
-    group that was running records it as well.
+    Terminating pods count; failed pods may be of an earlier run.
     """
     known = (p.gang_had for p in pods if standing.has_node(p) or standing.is_placed(p))
     ran = {} if group is None or group.phase != names.GroupPhase.RUNNING else group.counts

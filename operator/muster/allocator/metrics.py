@@ -183,10 +183,7 @@ class CycleMetrics(Collector):
             yield _family(f"muster_queue_{name}", text, rows, ["queue", "resource"])
 
     def _counter(self, name: str, text: str, label: str, *values: str) -> Counter:
-        """Return a new counter by a label, whose known `values` begin with 0.
-
-        A series that does not exist before its first event shows no rate for that event.
-        """
+        """Return a counter whose `values` start at 0: else `rate()` misses their first event."""
         made = Counter(name, text, [label], registry=self._registry)
         for value in values:
             made.labels(value)
@@ -220,10 +217,7 @@ def _family(
     *,
     counter: bool = False,
 ) -> Metric:
-    """Return a metric of these rows, a gauge.
-
-    `counter`: it is a counter whose name does not end in `_total`, which the client would add.
-    """
+    """Return a gauge of these rows, or with `counter` a counter whose name lacks `_total`."""
     family = (UnknownMetricFamily if counter else GaugeMetricFamily)(name, text, labels=labels)
     for row in rows:
         family.add_metric(*row)

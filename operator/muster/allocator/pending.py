@@ -19,8 +19,7 @@ from muster.scheduler.decision import Decision
 from muster.scheduler.model import namespace_of
 
 PENDING_AFTER = 0.5
-"""Seconds a gang waits before its pods are created unbound, so that a gang that starts at the
-next change is never created twice over."""
+"""Seconds before a gang's pods are created unbound: none that starts soon is created twice."""
 
 
 class PendingPods:
@@ -36,8 +35,7 @@ class PendingPods:
         if not waiting:
             return
         ordered = sorted(waiting, key=lambda d: d.verdict.position or math.inf)
-        # All pods without a node count: also pods that are being bound, and pods of jobs that
-        # changed during the cycle and are not in `waiting`.
+        # Also pods being bound, and those of jobs changed during the cycle, outside `waiting`.
         shown = {key: _count(memory) for key, memory in jobs.items()}
         charged = {d.gang: namespace_of(d.gang) for d in ordered if jobs[d.gang].absent}
         keys = list(showable(ordered, charged))
@@ -84,8 +82,7 @@ def _count(memory: GangMemory) -> int:
 def showable(decisions: Iterable[Decision], charged: Mapping[str, str]) -> Iterator[str]:
     """Yield the keys of the gangs that nodes could help and whose pods a quota will not refuse.
 
-    `charged`: key -> namespace of those with pods that a quota is still to count. Of a namespace
-    only one of them at a time, so that the next is judged by what it leaves.
+    `charged`: key -> namespace of gangs that a quota must still count: one at a time fills it.
     """
     begun: set[str] = set()
     for decision in decisions:
@@ -103,10 +100,9 @@ def shows(
 ) -> Mapping[str, frozenset[str]]:
     """Return by key the pods that may be created without a node, of each gang all that are hidden.
 
-    `wishes` are (key, names of hidden pods) in the order of the queue, `shown` has the number of
-    pods that a gang shows. A gang that does not fit the budget stops those behind it. The `first`
-    gang of the cluster is shown although it alone exceeds the budget, and then not charged: an
-    autoscaler that sees a part of it would stop short. A budget of 0 shows none.
+    `wishes`: (key, names of hidden pods) in queue order; `shown`: pods that a gang shows. A gang
+    over budget stops those behind it. The `first` of the cluster may exceed it alone, uncharged:
+    an autoscaler that sees a part would stop short. A budget of 0 shows none.
     """
     left = budget - sum(shown.values())
     granted: dict[str, frozenset[str]] = {}

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time for which a queue reserves nodes for the gangs of one namespace.
 
-A window begins with the first reservation of a namespace. For `maxSeconds` its gangs may have
-reservations, and for as long after that they get none. Then the window ends. The status of the
-queue stores when windows began, so that a new leader continues them.
+A window begins with its first reservation: for `maxSeconds` its gangs may have reservations, then
+for as long none. The queue's status stores when windows began, for new leaders.
 """
 
 from __future__ import annotations

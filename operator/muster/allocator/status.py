@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The status of queues and of other people's PodGroups, written where it has changed.
-
-Where the gang of a job stands is written by the pass of the job, on its status and its group.
-"""
+"""Writes changed status of queues and unmanaged PodGroups; reconciles write that of jobs."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of one gang between two cycles, and what follows from it.
+"""The state of one gang between two cycles, and what follows from it, all as values.
 
-All of it are values. `step` evaluates the facts and returns the new state, the gang as the
-scheduler gets it, and the actions. The other functions add a decision or an event to the state.
-No function awaits, logs or reads a clock, so that every history of a gang can be replayed. Times
-are seconds since the epoch.
+`step` returns from facts the new state, the scheduler's input and the actions; other functions add
+a decision or an event. None awaits, logs or reads a clock: any history can be replayed. Times are
+seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -45,15 +44,11 @@ from muster.scheduler.decision import Decision, Placement
 from muster.scheduler.model import Refusal
 
 PATIENCE: Final = 120.0
-"""Seconds that pods may be assumed at the most; then the gang rests and others may have its room.
-
-scheduleTimeoutSeconds of the job or PodGroup overrules it."""
+"""Maximum seconds of assumed pods before back-off, unless scheduleTimeoutSeconds is set."""
 # Seconds in which those behind a gang whose pods did not come may have its room.
 REST: Final = 30.0
 ANNOUNCING: Final = 60.0
-"""Seconds for which evicting waits until it is written whose room it will be, and who leaves.
-
-However busy the server, that is written long before; only what cannot be written at all is not."""
+"""Seconds that evictions wait for the written announcement, for the case that it fails."""
 TELLING: Final = 5.0
 """The same for the status of a PodGroup whose pods another controller creates. Its users may
 write that status, too, and must not delay an eviction by that."""
@@ -461,8 +456,7 @@ def _was_leaving(facts: GangFacts, pod: PodView) -> bool:
     written = facts.written
     if written is None or written.state != GangPhase.RELEASED or written.since is None:
         return False
-    # Those that came after it was written are of the gang's next life. As in a release: of other
-    # people's pods those that wait for a node may stay.
+    # Later pods belong to the next run. Of unmanaged pods those without a node may stay.
     of_then = pod.created <= written.since and not is_over(pod, again=facts.collective)
     return of_then and (facts.remade or bool(pod.node))
 
@@ -479,8 +473,7 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
     _drop_void(turn)
     _lapse(turn)
     hold_until, barred = _judge(turn)
-    # The snapshot keeps what it made of each gang by the identity of this object, so that a cycle
-    # costs what has changed and not what there is.
+    # Snapshots store work by this object's identity, so that a cycle costs only changes.
     turn.remember(input=_input(turn, hold_until, barred=barred) if facts.tasks else None)
     _bind(turn)
     _evict(turn)
@@ -542,8 +535,7 @@ def _releases(turn: _Turn, hold_until: float) -> bool:
 def _prune(turn: _Turn) -> None:
     """Forget what was done to pods that are gone, and what was known of places not wanted."""
     memory, facts = turn.memory, turn.facts
-    # With the pods of the last step there is nothing to forget: a third of the time of a step of
-    # 10,000 pods would be spent on it.
+    # Nothing to forget with the same pods: else a third of the time of a step of 10,000.
     if memory.facts is not None and facts.pods is memory.facts.pods:
         return
     before = 0 if memory.facts is None else len(memory.facts.pods)
@@ -552,8 +544,7 @@ def _prune(turn: _Turn) -> None:
     stays = {place: pod.uid for place, pod in facts.pods.items() if _stays(pod)}
     uids = {pod.uid for pod in facts.pods.values()}
     wanted = facts.wanted
-    # What is kept by place goes with the place: names of other people's pods are ever new, and
-    # memory would grow with each of them.
+    # Goes with the place: unmanaged pods always have new names, so memory would grow.
     turn.remember(
         binding=memory.binding & uids,
         marked=_only(memory.marked, uids),
@@ -586,8 +577,7 @@ def _drop_void(turn: _Turn) -> None:
         if place not in facts.wanted or it.node in facts.lost:
             return True
         pod = facts.pods.get(place)
-        # A rejected pod is still there when its successor is placed. One that was made after the
-        # pod that was given the node may ask for more.
+        # Rejected pods exist when replaced. A pod newer than the assumed one may request more.
         return pod is not None and (
             pod.phase == "Succeeded" or (jobpods.rejected(pod) if it.means(pod) else bool(it.uid))
         )
@@ -596,10 +586,7 @@ def _drop_void(turn: _Turn) -> None:
 
 
 def _lapse(turn: _Turn) -> None:
-    """Give all room back if no pod has come for too long; the gang rests then.
-
-    Of a large gang some are created long after it was given its nodes.
-    """
+    """Release all resources and back off if no pod appears; the last of large gangs are late."""
     facts, assumed = turn.facts, turn.memory.assumed
     # Those that come late by design may take as long as the others need to become ready.
     since = min((it.since for p, it in assumed.items() if p not in facts.late), default=None)
@@ -698,8 +685,7 @@ def _follow_release(turn: _Turn) -> None:
     # Pods of the same group that come now are the new ones: it is over when the old ones go.
     removed = not memory.leaving
     if facts.remade:
-        # A pod that appears now was being created when the gang was released, and is deleted too.
-        # While the old status is stored, a later process would treat the gang as created.
+        # Late pods of a released gang are deleted too; the old status would treat them as created.
         there = (pod for place, pod in facts.pods.items() if place not in facts.foreign)
         ended = all(is_over(pod, again=facts.collective) for pod in there)
         removed = ended and not facts.was_whole
@@ -709,10 +695,7 @@ def _follow_release(turn: _Turn) -> None:
 
 
 def _all_leave(turn: _Turn, cause: Cause) -> Mapping[str, Leaving]:
-    """Return the pods that go when the whole gang does.
-
-    Of other people's pods those that hold a node, or will in a moment: who waits may stay.
-    """
+    """Return the pods that go when the whole gang does; waiting unmanaged pods may stay."""
     facts, binding = turn.facts, turn.memory.binding
     return {
         place: Leaving(pod.uid, cause)
@@ -724,11 +707,10 @@ def _all_leave(turn: _Turn, cause: Cause) -> Mapping[str, Leaving]:
 
 
 def _hold_until(turn: _Turn) -> float | None:
-    """Return until when the room of missing members is kept; None: none is missing.
+    """Return until when missing members' resources are held; None: none is missing.
 
-    The hold starts with the loss and goes on until the members are there: if each node that was
-    given began it anew, a gang whose pods never come would keep its room for ever. If a member
-    backs off, the hold counts from the end of its back-off.
+    The hold starts with the loss (or the end of a back-off) and lasts until members are there:
+    restarted by each assignment it could last for ever.
     """
     memory, facts = turn.memory, turn.facts
     since = memory.lifecycle.missing_since
@@ -843,10 +825,9 @@ def _fresh(memory: GangMemory, facts: GangFacts) -> frozenset[str]:
 
 
 def _drop_half(turn: _Turn) -> None:
-    """Give back what is left of the room of a gang that could not start whole with it.
+    """Release the remaining assumed pods of a gang that cannot reach its minimum.
 
-    Each of two gangs might hold the nodes that the other one lacks. A pod whose binding is under
-    way may be on its node already.
+    Two gangs might hold each other's nodes. Pods being bound may be on their nodes already.
     """
     memory, facts = turn.memory, turn.facts
     if not facts.tasks or not memory.assumed or _is_admitted(memory, facts):
@@ -897,10 +878,7 @@ def _input(turn: _Turn, hold_until: float | None, *, barred: bool) -> GangInput:
 
 
 def _restarts_from(turn: _Turn) -> float:
-    """Return from when the whole gang may restart; infinite: it lost no member that it needs.
-
-    A pod that its node refused never ran, so that its peers lost nothing.
-    """
+    """Return when the whole gang may restart; infinite: no needed member that ever ran is lost."""
     memory, facts = turn.memory, turn.facts
     since, pods = memory.lifecycle.missing_since, facts.pods.values()
     if since is None or not _restarts_whole(memory, facts):
@@ -934,8 +912,7 @@ def _since(facts: GangFacts, placed_at: float | None) -> float | None:
 def _bind(turn: _Turn) -> None:
     """Bind pods, each once: the answer may come before the watch shows its node."""
     memory, pods, sent = turn.memory, turn.facts.pods, []
-    # Of pods of another controller nothing else tells the next operator whether their gang lost
-    # members or grows. A job has that in its status, and a single pod needs no such number.
+    # For unmanaged pods only this shows a later operator losses or growth. Jobs have a status.
     had = 0 if turn.facts.remade or memory.had == 1 else memory.had or 0
     for place, it in memory.assumed.items():
         pod = None if place in turn.facts.foreign else pods.get(place)
@@ -978,10 +955,7 @@ def _evict(turn: _Turn) -> None:
 
 
 def _is_written(turn: _Turn, state: str, within: float = ANNOUNCING, *, seen: bool) -> bool:
-    """Say whether that state can be read, so that a successor could go on from it.
-
-    If it cannot be `within` so many seconds, the answer is yes all the same.
-    """
+    """Return whether a successor could read that state, or `within` seconds have passed."""
     if seen:
         turn.remember(asked=None)
         return True
@@ -1015,8 +989,7 @@ def _publish(turn: _Turn, verdict: Verdict, pace: float) -> None:
     if verdict == memory.verdict:
         return
     due = memory.published_at + pace
-    # Counts change with every pod that comes or goes anywhere; for each of ten thousand gangs that
-    # wait that would be a write.
+    # Counts change with every pod: ten thousand waiting gangs would each write.
     if turn.now < due and not is_news(verdict, memory.verdict):
         # All those of one second ask for one cycle.
         turn.wake(math.ceil(due))
@@ -1072,8 +1045,7 @@ def _rejected(memory: GangMemory, place: str, pod: PodView, now: float) -> dict[
     seconds = AVOIDING if pod.rejections_before else replacement.SAME_NODE_SECONDS
     until = replacement.failed_at(pod) + seconds
     avoided = {**memory.avoided, pod.node: max(until, memory.avoided.get(pod.node, until))}
-    # The pod is observed again with each of its changes: it counts once, as its place is in
-    # `previous` only the first time.
+    # Observed with each of its changes: it counts once, as it is in `previous` then.
     if place not in memory.previous:
         return {"avoided": avoided}
     return {
@@ -1086,8 +1058,7 @@ def _rejected(memory: GangMemory, place: str, pod: PodView, now: float) -> dict[
 
 def not_bound(memory: GangMemory, place: str, uid: str, now: float) -> GangMemory:
     """Take in that a pod could not be sent to its node."""
-    # If only the answer was lost the pod may be on its node all the same: its flight keeps the
-    # room until the pod is seen there, or has not been for long enough.
+    # With a lost answer it may be on its node: its flight keeps the resources for a while.
     return replace(
         memory,
         due=0.0,
@@ -1098,10 +1069,7 @@ def not_bound(memory: GangMemory, place: str, uid: str, now: float) -> GangMemor
 
 
 def retried(memory: GangMemory, now: float, *, granted: bool) -> GangMemory:
-    """End the pauses of pods that could not stay on or go to their nodes.
-
-    `granted`: permissions have changed. Marks may not have been written, and evictions refused.
-    """
+    """End the back-off of pods without their nodes; `granted`: refused marks and evictions too."""
     until = memory.unevictable_until
     # Not where other pods of the gang were evicted in vain: that may be a policy.
     refused = now < until <= now + UNEVICTABLE_SECONDS
@@ -1211,10 +1179,7 @@ def accepted(
 
 
 def _tell(turn: _Turn, eta: float | None) -> None:
-    """Take in when the gang is to start; where that slips again, believe nothing for a while.
-
-    As long as it would have waited until nodes are kept free for it anyway.
-    """
+    """Record the estimated start; after repeated misses none, as long as until a reservation."""
     memory, asks = turn.memory, turn.facts.asks
     told = memory.told
     late = told is not None and max(turn.now, eta or 0.0) > told + ETA_SLACK
@@ -1309,11 +1274,10 @@ def _mark(turn: _Turn, outcome: Outcome) -> None:
 def announced(
     memory: GangMemory, facts: GangFacts, outcome: Outcome, now: float, pace: float = FRESH_FOR
 ) -> tuple[Step, bool]:
-    """Have it written that others make room for the gang; say whether it is.
+    """Write that others free resources for the gang; return whether it is written.
 
-    Evictions wait for that. Without it, an operator that restarts after them would not know which
-    gang the room is for, and would give it to the next one in the queue. Nothing is written about
-    tasks beyond the minimum; the next operator decides about them again.
+    Evictions wait for that: without it a restarted operator would give those to the next gang.
+    Tasks beyond the minimum are not written; they are decided again.
     """
     turn, reserved = _Turn(memory, facts, now), GangPhase.RESERVED
     seen = facts.owed

@@ -106,8 +106,7 @@ class Usage:
 
 
 def _later(used: float, part: float, passed: float, half_life: float) -> float:
-    # What was used fades; `part` adds its integral, that of part * 2 ** (-s / half_life) over the
-    # seconds s that have `passed`.
+    # Usage fades; `part` adds the integral of part * 2 ** (-s / half_life) over the `passed` s.
     left = 0.5 ** (passed / half_life)
     later = used * left + part * (1 - left) * half_life / math.log(2)
     # So that there is an end to it.

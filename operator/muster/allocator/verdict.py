@@ -20,8 +20,7 @@ SOMEBODY: Final = "a job of another namespace"
 _KEY: Final = re.compile(
     r"(?<![\w./-])(?:[A-Za-z][\w.-]*/|(?:[A-Z][\w.-]*|pod-group) )[-a-z0-9]+/[-.\w]*\w"
 )
-"""A gang's key in a sentence, its kind before a slash or apart; that of other people's groups need
-not look like one."""
+"""A gang's key in a sentence, or kind and name apart; keys of unmanaged groups may differ."""
 _COUNT: Final = re.compile(r".*[/ ]\d+/\d+")
 """So many of so many look alike."""
 LATE: Final = "members were missing for too long; it starts anew"
@@ -34,8 +33,7 @@ class Cause:
 
     reason: DeletionReason
     claimant: str = ""
-    """Key of the gang that gets the room, or what else it is called; empty: its own gang restarts
-    or could not be made whole."""
+    """Preempting gang's key or name; empty: its own gang restarts or could not be made whole."""
 
     @property
     def evicts(self) -> bool:
@@ -149,10 +147,7 @@ def foreign(job: Job, blank: Verdict) -> Verdict:
 
 
 def dated(verdict: Verdict, before: Verdict | None, now: float) -> Verdict:
-    """Return the verdict with the time since which its reason holds.
-
-    A time of start that has moved by little stays what was published.
-    """
+    """Return the verdict with its reason's first time, and the ETA before if it moved little."""
     if before is None:
         return replace(verdict, since=now)
     since = before.since if before.reason == verdict.reason else None

@@ -282,10 +282,7 @@ def domains(
     labels: Mapping[str, Mapping[str, str]],
     placed: Iterable[str],
 ) -> Mapping[str, Mapping[str, int]]:
-    """Return level -> domain -> how many pods are there, of the levels that a gang asks for.
-
-    `placed`: the node of each pod.
-    """
+    """Return requested level -> domain -> number of pods; `placed`: the node of each pod."""
     levels = (level for one in asked if one for level in (one.level, one.slice_level))
     where = list(placed)
     return {
@@ -361,10 +358,7 @@ def detail(
     nodes: Nodes | None,
     discreet: Callable[[str], str] = str,
 ) -> Json:
-    """Return what is shown of one gang alone: its conditions, its pods, where they lie.
-
-    `discreet` takes from a sentence what is not to be known.
-    """
+    """Return one gang's conditions, pods and domains; `discreet` redacts its messages."""
     document: Json = {"pods": [_pod(pod) for pod in pods]}
     if gang is not None and nodes is not None:
         labels = dict(zip(nodes.names, nodes.labels, strict=False))
@@ -465,10 +459,9 @@ def seen_by(
     visible: Collection[str],
     alias: Callable[[str], str],
 ) -> View:
-    """Return what may be shown to who may look into these namespaces alone.
+    """Return the view for users of these namespaces alone.
 
-    Of others he sees how much of each node is theirs, and their places in the queues, under an
-    `alias` each that says nothing of their names.
+    Other gangs' parts of nodes and places in queues are shown under an `alias` without names.
     """
     discreet = discretion(visible)
     return {
