@@ -82,10 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _words(program: str, arguments: Sequence[str]) -> list[str]:
-    """Put the command before the arguments of a Deployment that was written for an ancestor.
-
-    mpi-operator's brings flags alone and leaves the command to the image.
-    """
+    """Put the command before an earlier operator's arguments; mpi-operator's are flags alone."""
     flags_alone = bool(arguments) and arguments[0].startswith("-")
     asks_for_help = arguments[:1] in (["-h"], ["--help"], ["--version"])
     called = Path(program).name
@@ -133,8 +130,7 @@ def _run(command: str, arguments: Sequence[str]) -> int:
     if chosen.version:
         print(f"muster {muster.version()}")
         return 0
-    # Until it takes them in itself: the kernel tells the first process of a container nothing of
-    # signals that it has no handler for.
+    # Until its own handlers: the kernel sends process 1 no signal that has no handler.
     for number in (signal.SIGTERM, signal.SIGINT):
         # At once: nothing has been begun.
         signal.signal(number, lambda *_: os._exit(0))

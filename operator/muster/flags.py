@@ -63,10 +63,7 @@ class GivenFlags:
 def parse_flags(
     arguments: Sequence[str], table: Sequence[Flag], prefixes: Sequence[str] = ()
 ) -> GivenFlags:
-    """Return what the arguments say by the table. Raises FlagError.
-
-    Unknown flags that start with one of `prefixes` are accepted and have no effect.
-    """
+    """Return the given flags; unknown ones with such prefixes are ignored. Raises FlagError."""
     known = {flag.name: flag for flag in table}
     given = GivenFlags()
     for name, value in _pairs(arguments, known, tuple(prefixes)):
@@ -368,8 +365,7 @@ PROCESS = (
 )  # fmt: skip
 WITHOUT_EFFECT = (
     *map(Flag, (
-        # Muster passes over jobs concurrently and writes in parallel; the number of workers that
-        # made the ancestors fast enough would only slow it down.
+        # Muster reconciles concurrently: a limited number of workers would only slow it down.
         "controller-threads", "threadiness",
         # The API server's priority and fairness limits what a client may ask.
         "kube-api-qps", "kube-api-burst", "qps", "burst", "controller-queue-rate-limit",

@@ -11,11 +11,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses in seconds that double from `first` to `last`.
-
-    Attempts are counted from 1 everywhere: `pause(n)` is the pause after the n-th attempt in a
-    row that failed. Who lets the first failure pass without a pause asks for `pause(n - 1)`.
-    """
+    """Pauses in seconds, doubling from `first` to `last`; attempts are counted from 1."""
 
     first: float
     last: float
@@ -46,8 +42,7 @@ REFUSED: Final = frozenset({*_REJECTED, 500})
 """HTTP status codes of a creation that is attempted again after a back-off. 404: its API or its
 namespace does not exist; 500: an admission webhook fails."""
 HOOK: Final = "failed calling webhook"
-"""Part of the API server's message if an admission webhook that must answer does not: that may
-hold for hours."""
+"""Part of the API server's message if a required webhook does not answer, maybe for hours."""
 QUOTA: Final = "exceeded quota"
 """Part of the API server's message for a full ResourceQuota: its code is a plain 403."""
 

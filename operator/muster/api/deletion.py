@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one rule by which pods that may run are deleted or evicted.
 
-Running work comes first: code that deletes a pod names a reason, and `is_permitted` refuses a
-reason that does not hold for the observed pod. The same applies to objects whose pods are deleted
-with them: the job, and batch Jobs that are deleted or suspended.
+Running work comes first: code that deletes a pod, or a job or batch Job with its pods, names a
+reason, and `is_permitted` refuses a reason that does not hold for the observed pod.
 """
 
 from __future__ import annotations

@@ -15,23 +15,19 @@ _LAST: Final = datetime.max.replace(tzinfo=UTC).timestamp()
 _INT64: Final = 2**63
 INT32: Final = (-(2**31), 2**31 - 1)
 MAX_MESSAGE_CHARS: Final = 4096
-"""Characters of a message that are kept. The author of a job decides how many of its fields are
-wrong, and a status that is larger than the API server takes would not be stored at all."""
+"""Characters of a message that are kept: a job's author decides how many errors the job has, and
+the API server stores no status that is too large."""
 
 
 def parse_time(value: object) -> float | None:
-    """Return an RFC 3339 text as seconds since the epoch, or None if it is none.
-
-    One that lies before the year 1 or after 9999 in UTC is none: it could not be written again.
-    """
+    """Return RFC 3339 as epoch seconds; None: no time, or not of the writable years 1 to 9999."""
     if not isinstance(value, str):
         return None
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
         return None
-    # Kubernetes writes its times in UTC; a time without a zone is read the same way on every
-    # machine.
+    # Kubernetes writes UTC; a time without a zone is read the same way on every machine.
     seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return seconds if _FIRST <= seconds < _LAST else None
 
@@ -42,10 +38,7 @@ def moment(seconds: float) -> float:
 
 
 def format_time(seconds: float) -> str:
-    """Return seconds since the epoch as RFC 3339 in UTC, fractions cut off.
-
-    What lies before the year 1 or after 9999 is written as the first or the last second of it.
-    """
+    """Return epoch seconds as RFC 3339 in UTC, fractions cut, within the years 1 to 9999."""
     written = math.floor(min(max(seconds, _FIRST), _LAST - 1))
     return f"{datetime.fromtimestamp(written, UTC).isoformat()[:19]}Z"
 
@@ -78,10 +71,7 @@ def integer(value: object) -> int | None:
 
 
 def without_nulls(value: Any) -> Any:
-    """Return a value as the API server stores it: without fields that are null.
-
-    Null items of lists stay: the API server rejects them.
-    """
+    """Return a value as stored: without null fields. Null items stay: the server rejects them."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
@@ -99,9 +89,9 @@ def within(value: object, least: int, most: int) -> int:
 
 
 def covers(there: Any, wanted: Any) -> bool:
-    """Say whether a stored value says all that is wanted; the server adds its own defaults.
+    """Return whether a stored value has all that is wanted.
 
-    It leaves out what is off, and writes quantities in its own way.
+    The API server adds defaults, leaves out what is off, and writes quantities in its own way.
     """
     if isinstance(wanted, Mapping):
         known = isinstance(there, Mapping)

@@ -14,10 +14,7 @@ _INTERVAL: Final = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
 def parse(text: object) -> frozenset[int]:
-    """Return the indexes that the text lists; parts that are no interval are ignored.
-
-    At most END of them, as `dump` lists none twice: a garbled text may list all of them often.
-    """
+    """Return the listed indexes, at most END as texts may repeat them; ignore other parts."""
     parts = text.split(",") if isinstance(text, str) else ()
     return frozenset(islice((index for part in parts for index in _interval(part)), END))
 

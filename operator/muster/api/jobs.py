@@ -10,9 +10,8 @@ from typing import Final
 from muster.api import names
 
 MAX_REPLICAS: Final = 10_000
-"""Maximum number of pods of one role, and of a job in all.
-
-A document of 300 bytes that asks for more would occupy the operator for seconds."""
+"""Maximum number of pods of one role, and of a job in all: a document of 300 bytes that asks for
+more would occupy the operator for seconds."""
 MAX_JOB_BYTES_PER_NAMESPACE: Final = 64 * 2**20
 MAX_JOB_BYTES: Final = 512 * 2**20
 """Default maximum bytes of the documents of jobs that the operator keeps in memory."""

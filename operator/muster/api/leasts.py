@@ -13,10 +13,7 @@ _EXAMPLE: Final = 'write roles and numbers, e.g. "Master=1,Worker=3"'
 
 
 def read(annotations: Mapping[str, Any]) -> Mapping[str, int]:
-    """Return the least of each role, in lower case, as it is written; empty if nothing is said.
-
-    Raises ValueError if it cannot be read.
-    """
+    """Return the minimum of each role, in lower case; empty if not set. Raises ValueError."""
     text = annotations.get(names.MIN_AVAILABLE)
     if text is None:
         return {}

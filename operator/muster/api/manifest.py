@@ -194,10 +194,7 @@ class _Open:
 
 
 class _Builder:
-    """Builds the value of a document from the events of a parser.
-
-    The parser and this class do not recurse, so that the depth is bounded by MAX_DEPTH alone.
-    """
+    """Builds a document from events, without recursion: MAX_DEPTH alone bounds the depth."""
 
     def __init__(self) -> None:
         self.root: Any = None
@@ -338,8 +335,7 @@ class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc
         return True
 
 
-# Texts that Go reads as something else, and PyYAML does not: 1e-4 and y would be no texts any more
-# when kubectl has read them. What is added here is quoted.
+# Texts such as 1e-4 and y, which Go and kubectl read as something else, are quoted.
 for _form, _first in (
     (r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$", "-+.0123456789"),
     (r"[-+]?0[oO][0-7_]+$", "-+0"),

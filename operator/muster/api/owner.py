@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose an object is: the one answer, which all of its controller reference has a part in.
+"""Owners of objects, by the whole controller reference.
 
-Anybody may write any uid into the ownerReferences of his own objects. So nothing is looked up by
-a uid alone, and an index by owner has owners for keys.
+Users may write any uid into the ownerReferences of their objects. So nothing is looked up by a uid
+alone, and an index by owner has owners for keys.
 """
 
 from __future__ import annotations

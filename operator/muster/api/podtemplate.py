@@ -80,12 +80,11 @@ _REQUIREMENTS = ("matchExpressions", "matchFields", "matchLabelKeys", "mismatchL
 
 
 def requests(spec: Json) -> Amounts:
-    """Return the effective request of one pod with this spec.
+    """Return the effective request of one pod with this spec, without its pod slot.
 
-    max(containers + sidecars, the largest step of the init containers) + overhead, where a limit
-    stands in for a missing request per resource, and the pod's own `resources`, if it has any,
-    replace the sum for cpu, memory and huge pages. The pod slot is not counted.
-    Raises ValueError for what is no quantity.
+    max(containers + sidecars, the largest step of the init containers) + overhead; a limit stands
+    in for a missing request, and the pod's own `resources` replace the sum of cpu, memory and huge
+    pages. Raises ValueError for what is no quantity.
     """
     amounts = _running(spec)
     if resources := spec.get("resources"):
@@ -123,8 +122,7 @@ def held(spec: Json, status: Json) -> Amounts:
             pairs = [(c, said.get(c.get("name"), {})) for c in spec.get(part) or ()]
             spec = {**spec, part: [_with_larger(*pair, infeasible=infeasible) for pair in pairs]}
     amounts, overhead = requests(spec), _amounts(spec.get("overhead"))
-    # Since 1.36 kubelets report the sum for every pod. It includes the overhead, which kubelets
-    # add to it once more before they accept other pods.
+    # Since 1.36 kubelets report the sum, overhead included, and add the overhead once more.
     for name, text in _reported(status):
         if amount := quantity.units(name, text):
             total = min(amount + overhead.get(name, 0), quantity.LIMIT)
@@ -145,8 +143,7 @@ def _with_larger(of: Json, said: Json, *, infeasible: bool) -> Json:
     largest = dict(resources.get("requests") or {})
     for name, _ in reported if infeasible else ():
         largest.pop(name, None)
-    # The larger of both, as the scheduler's own resource helper reckons: a resize may still be
-    # refused, or be under way.
+    # The larger, as the scheduler's resource helper: a resize may be refused or under way.
     for name, text in reported:
         if quantity.units(name, text) > quantity.units(name, largest.get(name, 0)):
             largest[name] = text
@@ -159,8 +156,7 @@ def _running(spec: Json) -> Amounts:
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
         for name, amount in _container(container).items():
-            # Sidecars that were started before it go on while an init container runs; those that
-            # are started later, or name something else, count in the end.
+            # Sidecars started earlier run on during an init container; others count in the end.
             step = min(sidecars.get(name, 0) + amount, quantity.LIMIT)
             peak[name] = max(peak.get(name, 0), step)
             if container.get("restartPolicy") == "Always":

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one door for resource quantities: Kubernetes' texts in, plain integers out, and back.
 
-Units: cpu in milli-CPU; memory, storage and huge pages in bytes; everything else (devices, pods,
-object counts) in thousandths, so that no quantity is ever a float.
+Units: milli-CPU; bytes of memory, storage and huge pages; thousandths of all else: no floats.
 """
 
 from __future__ import annotations
@@ -47,11 +46,7 @@ _BYTES = frozenset({"memory", "storage", "ephemeral-storage"})
 
 
 def parse(quantity: str | float) -> Fraction:
-    """Return the value of a quantity as it stands in a document, exact within 40 digits.
-
-    An amount out of bounds becomes the nearest bound, however long its text is. Raises
-    ValueError, naming the text, for everything Kubernetes does not accept.
-    """
+    """Return the value, exact within 40 digits and bounded; ValueError names an invalid text."""
     match = _TEXT.fullmatch(str(quantity)) if not isinstance(quantity, bool) else None
     if match is None:
         shown = str(quantity)[:_DIGITS]
@@ -61,8 +56,7 @@ def parse(quantity: str | float) -> Fraction:
 
 
 def _decimal(number: str, exponent: str) -> Fraction:
-    # Python's integers have no end, and the text is anybody's: the work is bounded before a number
-    # is made of it.
+    # The text is anybody's: the work is bounded before an integer of any length is made of it.
     value = _BOUNDED.create_decimal(f"{number}e{exponent}")
     size = value.adjusted() + 1 if value.is_finite() else math.inf
     if value and abs(size) > _DIGITS:

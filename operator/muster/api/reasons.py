@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a gang has come, and why it is not further: the words that both cores share.
-
-The scheduler decides in them and the controller, the gang backends and the allocator publish them
-unchanged, so they stand here alone, in a module that knows nothing else of Kubernetes.
-"""
+"""Phases and reasons of gangs, shared by both cores: nothing else of Kubernetes is known here."""
 
 from __future__ import annotations
 
@@ -35,10 +31,7 @@ class QueuePhase(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a gang is not whole: `status.gang.reason`. docs/reasons.md has the meanings.
-
-    Another scheduler may give a reason of its own, which is then published as it is.
-    """
+    """`status.gang.reason`, see docs/reasons.md; another scheduler's own reason stays as it is."""
 
     NONE = ""
     """Nothing is in the way."""

@@ -26,10 +26,7 @@ _IS: Final[Mapping[str, Callable[[object], bool]]] = {
 
 
 def problems(schema: Json, value: object, path: str) -> Iterator[Problem]:
-    """Yield what is wrong with a value, and the fields that nobody knows.
-
-    A field that is null is as if it were absent.
-    """
+    """Yield invalid values and unknown fields; a field that is null counts as absent."""
     if schema.get("x-kubernetes-int-or-string"):
         fits = _IS["integer"](value) or isinstance(value, str)
         if not fits:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where pods are to lie together, as annotations ask it: Muster's own, and those of Kueue.
-
-A level is a node label, a domain the nodes with one value of it.
-"""
+"""Topology annotations of Muster and Kueue; a level is a node label, a domain one value of it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values that stand for stored objects that cannot be parsed: the worst that they may mean.
+"""The most cautious readings of stored objects that cannot be parsed.
 
-No gang gets room, a volume or permission by such an object. A gang that waits for one names it.
-Kinds that the API server's validation makes readable have no such value: an object of theirs is
-left out.
+They give no gang resources, volumes or permission; a gang that waits for one names it. Kinds that
+API validation keeps readable have none: their objects are left out.
 """
 
 from __future__ import annotations

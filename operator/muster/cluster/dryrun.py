@@ -54,9 +54,8 @@ class Answer:
     until: float
     """Time after which the dry run is repeated."""
     stored: bytes = b""
-    """The spec of a pod as the API server would store it, and the labels that admission would add.
-    As JSON, which takes a fraction of the memory of the parsed document. Empty: not known, so that
-    the template counts."""
+    """JSON, which takes less memory: a pod's spec as the API server would store it, and the labels
+    that admission would add. Empty: not known, so that the template counts."""
     refused: str = ""
     """Message of the API server or of a policy that rejects such pods."""
     reason: str = ""
@@ -125,12 +124,8 @@ class DryRuns:
     def get(
         self, key: Key, now: float, known: Answer | None = None, since: float = -math.inf
     ) -> Answer | None:
-        """Return the answer that is good now, if there is one; `known` may still be.
-
-        Only if it was asked at `since` or later.
-        """
-        # An answer is good for the admission that it was given under: what has changed since, even
-        # elsewhere, makes it old.
+        """Return the answer of `since` or later that is good now; `known` may still be."""
+        # An answer holds for the admission it was given under: any later change makes it old.
         under = self.changes(key[0])
         for found in (self._answers.get(key), known):
             if found and found.under == under and since <= found.at and now < found.until:

@@ -168,7 +168,7 @@ def leasts_of(job: Job, rules: GangRules, unreplaced: Mapping[str, int]) -> Mapp
 
 
 def topology_of(annotations: Mapping[str, Any], labels: Mapping[str, Any]) -> Topology | None:
-    """Return the topology that these annotations ask for, None if there is none to be read."""
+    """Return the topology that an object's annotations ask for; None: none that can be read."""
     given = topology.given(annotations)
     if not given:
         return None

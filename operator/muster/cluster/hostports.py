@@ -27,7 +27,7 @@ class HostPorts:
     def taken(
         self, wanted: frozenset[HostPort], index: Mapping[str, int]
     ) -> tuple[IntArray, IntArray] | tuple[None, None]:
-        """Return (N,) how many ports are held that meet these, and those that come free soon.
+        """Return (N,) the number of held ports that meet these, and of those that are soon free.
 
         By `index`; None where there are none at all.
         """

@@ -139,7 +139,10 @@ def barrier(shape: PodShape, node: NodeView) -> str:
 
 
 def selected(shape: PodShape) -> Mapping[str, frozenset[str]]:
-    """Return the required labels with accepted values; several affinity terms are alternatives."""
+    """Return the node labels that the shape requires, each with the values that it accepts.
+
+    Terms of a node affinity are alternatives, so they count only if there is exactly one.
+    """
     found = {key: frozenset({value}) for key, value in shape.selector}
     for one in shape.affinity[0].labels if shape.affinity and len(shape.affinity) == 1 else ():
         if one.operator == "In":
@@ -203,7 +206,7 @@ class Vocabulary:
     """The columns of resource names, only added until `begin`, and the vectors of amounts.
 
     A name has a column if a gang requests it, a queue limits it, or it is one of `ALWAYS` that a
-    node offers. So have the `MAX_IDLE_DEVICES` that most nodes offer, for the dashboard.
+    node offers; so have the `MAX_IDLE_DEVICES` devices that most nodes offer, for the dashboard.
     """
 
     def __init__(self) -> None:
@@ -385,7 +388,7 @@ class NodeColumns:
         return self._order
 
     def alike(self, values: frozenset[str], presence: frozenset[str], *, names: bool) -> Groups:
-        """Return groups of nodes equal in state, taints, and these labels; `names`: in name."""
+        """Return groups of nodes equal in state, taints, label `values`, label `presence`."""
         key = (values, presence, names)
         if key not in self._alike:
             if len(self._alike) == MAX_GROUPINGS:

@@ -13,8 +13,8 @@ from muster.cluster import selectors
 from muster.cluster.selectors import Selector
 
 LOOKS: Final = 60_000
-"""How often requirements of the budgets of a namespace are held against kinds of pods. Where there
-are more of both, all of these pods count as guarded."""
+"""Maximum comparisons of the requirements of a namespace's budgets with kinds of pods. Beyond it,
+all of these pods are treated as guarded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,7 @@ class Budget:
 
 
 def parse(document: Json) -> Budget:
-    """Return what matters of a PodDisruptionBudget; without a status it allows none.
-
-    ValueError for a selector that is too large.
-    """
+    """Return a PodDisruptionBudget; 0 allowed without a status. ValueError: selector too large."""
     metadata, status = document["metadata"], document.get("status") or {}
     return Budget(
         namespace=metadata["namespace"],

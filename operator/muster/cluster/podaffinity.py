@@ -293,7 +293,7 @@ class PodAffinity:
             group = term if term.link is Link.EVEN else (term.link, term.key)
             groups.setdefault(group, []).append(term)
         near = tuple(term for term in shape.ties if term.link is Link.NEAR)
-        # As kube-scheduler: pods count for required affinity if all terms match, else per term.
+        # As kube-scheduler: required affinity counts pods that match all terms, others per term.
         company = self._company(near, profile, meant, pods) if near else None
         counting = dict(self._counting([t for t in shape.ties if t.link is Link.EVEN], shape))
         for term, *more in groups.values():
@@ -344,7 +344,7 @@ class PodAffinity:
         if profile not in self._kept:
             by_key: dict[str, list[PodAffinityTerm]] = {}
             for term in profile:
-                # Anti-affinity alone binds both ways: also running pods, or placed before.
+                # Anti-affinity alone binds both ways: by running pods, and pods placed before.
                 if term in owners or (term.link is Link.APART and term in self.counts.holders):
                     by_key.setdefault(term.key, []).append(term)
             self._kept[profile] = tuple(
@@ -394,7 +394,10 @@ class PodAffinity:
     def _counting(
         self, even: Sequence[PodAffinityTerm], shape: PodShape
     ) -> Iterator[tuple[tuple[bool, bool], BoolArray]]:
-        """Yield spread policies, and (N,) the nodes that count: those with the labels of all."""
+        """Yield the policies of spread constraints, and (N,) the nodes whose pods count for those.
+
+        A node must have the labels of all of the pod's constraints, or it counts for none.
+        """
         keys = dict.fromkeys(term.key for term in even)
         for policies, term in {_policies(term): term for term in even}.items():
             marks: BoolArray = np.logical_and.reduce([self._domain(key)[0] >= 0 for key in keys])

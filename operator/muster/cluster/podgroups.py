@@ -217,7 +217,7 @@ def _group(
 
 
 def _plain(text: str) -> str:
-    """Return a text that is safe in a key (a slash leads elsewhere), and the name of no object."""
+    """Return a text safe in keys: no slash into another namespace, and no object's name."""
     return _ODD.sub("_", text)
 
 

@@ -28,10 +28,7 @@ _SPACE: Final = 1
 
 
 class LabelIndex:
-    """Numbered rows of labels, and which of them meet a selector.
-
-    One requirement is one operation on all rows, whatever their number.
-    """
+    """Numbered rows of labels; a requirement of a selector is one operation on all rows."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -85,10 +82,7 @@ class Answer(NamedTuple):
 
 
 class PodIndex:
-    """The pods on nodes, to count those that selections match.
-
-    Every change of a pod is one more row, as an index by label loses none.
-    """
+    """The pods on nodes, counted by selection; a change adds a row: a label index drops none."""
 
     def __init__(self, pods: Iterable[PodUse], spaces: Mapping[str, Labels]) -> None:
         self.numbers: dict[str, int] = {}

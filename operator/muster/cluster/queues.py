@@ -66,10 +66,7 @@ MOST_SECONDS: Final = 2**31 - 1
 
 
 def parse_queue(document: Json) -> QueueInput:
-    """Return a Queue object as the allocator needs it.
-
-    ValueError for a bad quantity, and for a state or classes that nobody understands.
-    """
+    """Return a Queue for the allocator. ValueError for a bad quantity, state or class."""
     spec = document.get("spec") or {}
     limits = spec.get("reservationLimits") or {}
     seconds, (used, history) = edge.integer(limits.get("maxSeconds")), _use(document)

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree that queues make of themselves, whatever their objects say.
-
-A queue whose place cannot be had keeps the last one that could, which its status holds, so that
-what the objects say is all that there is to know.
-"""
+"""The tree of queues: one whose place is impossible keeps the last one that its status holds."""
 
 from __future__ import annotations
 
@@ -52,8 +48,7 @@ def settle(queues: Iterable[QueueInput]) -> Mapping[str, Settled]:
             moved.update(dict.fromkeys(changed or names, why))
         for name, why in moved.items():
             problems.setdefault(name, why)
-            # Each round takes at least one shape off some queue's list, and the last one, FLAT, is
-            # never in the way: so it ends.
+            # It ends: each round shortens some list, and the last shape, FLAT, always fits.
             ways[name] = ways[name][1:]
     return {name: Settled(shape, problems.get(name, "")) for name, shape in shapes.items()}
 

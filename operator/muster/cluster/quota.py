@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResourceQuota and LimitRange: what a pod would take of the one, and become by the other.
-
-The rules are those of the API server's admission, so that a whole gang can be judged before any
-of its pods exists.
-"""
+"""ResourceQuota and LimitRange as admission applies them, to evaluate gangs without pods."""
 
 from __future__ import annotations
 

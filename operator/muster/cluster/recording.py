@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that a scheduling cycle saw, as a file: the same decisions come of it again.
-
-The file is JSON with sorted keys; equal recordings have equal bytes.
-"""
+"""All that a scheduling cycle saw, as JSON with sorted keys: it replays to the same decisions."""
 
 from __future__ import annotations
 
@@ -70,8 +67,7 @@ class Recording:
     drivers: tuple[DriverView, ...] = ()
     capacities: tuple[CapacityView, ...] = ()
     served: tuple[tuple[str, str, str], ...] = ()
-    """(namespace, claim, volume) of claims of which a pod has come to its node; an empty name:
-    one is made."""
+    """(namespace, claim, volume) of claims of pods that have a node; empty volume: one is made."""
     unserved: str = ""
     """Why no claim that waits for its first consumer gets a volume."""
     quotas: Mapping[str, Quota] = field(default_factory=dict)
@@ -193,10 +189,7 @@ def _by(views: tuple[T, ...], *keys: str) -> tuple[T, ...]:
 
 
 def load(text: str) -> tuple[Recording, str]:
-    """Return the recording and its decisions, as `decisions_text` writes them.
-
-    Raises UnreadableError.
-    """
+    """Return the recording and its `decisions_text`. Raises UnreadableError."""
     try:
         whole = json.loads(text)
     except ValueError as error:
@@ -228,10 +221,7 @@ def _text(value: object) -> str:
 
 
 def plain(value: object) -> Any:
-    """Return a value as JSON has it: fields that are as by default left out, sets sorted.
-
-    So are those whose metadata say that they are not `recorded`.
-    """
+    """Return a value as JSON: without defaults and fields not `recorded`, sets sorted."""
     if is_dataclass(value) and not isinstance(value, type):
         pairs = ((f, getattr(value, f.name)) for f in fields(value))
         return {

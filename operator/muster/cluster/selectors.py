@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pods ask of the labels of others: selectors, affinity and spread terms, from a document.
-
-Only what is asked stands here; who is meant by it, and where, is counted in `podaffinity`.
-"""
+"""Selectors, affinity and spread terms, parsed; `podaffinity` counts the pods that they match."""
 
 from __future__ import annotations
 
@@ -115,8 +112,7 @@ def read(spec: Json, identity: Identity) -> tuple[PodAffinityTerm, ...]:
 def apart(spec: Json, identity: Identity) -> tuple[PodAffinityTerm, ...]:
     """Return the terms by which a pod on a node excludes other pods.
 
-    Terms beyond the limits are replaced by their most cautious reading: all pods in their
-    namespaces are excluded, from the node and from the domains of their topology keys.
+    Terms beyond the limits exclude all pods of their namespaces from the node and their domains.
     """
     read = podtemplate.readable_terms(spec, ANTI_AFFINITY)
     rest = podtemplate.terms(spec, ANTI_AFFINITY)[len(read) :]
@@ -230,15 +226,11 @@ def expression(doc: Json) -> Expression:
 
 LABEL_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 _INTEGER: Final = re.compile(r"0*([0-9]{1,19})")
-"""A sign makes a number no label value, and a term with such a value holds nowhere; nor does one
-with a number that 64 bits do not hold."""
+"""Label values are neither signed nor beyond 64 bits: a term with such a value holds nowhere."""
 
 
 def chosen(selector: Iterable[Expression], labels: Labels) -> bool:
-    """Say whether all requirements of a label selector hold for these labels.
-
-    Operators of node selectors alone, such as Gt, hold for none, as in Kubernetes.
-    """
+    """Return whether all requirements hold; operators of node selectors alone, as Gt, never do."""
     return all(
         expression.operator in LABEL_OPERATORS and meets(expression, labels)
         for expression in selector

@@ -269,7 +269,7 @@ class ClusterColumns:
             self._settle(namespace, name)
 
     def send(self, namespace: str, name: str, pod: str) -> Flight:
-        """Count an assumed pod until seen or `landed`, even if forgotten: it may be created."""
+        """Count an assumed pod until seen or `landed`, even if forgotten: it may exist by then."""
         # A unique uid: several pods of one name may be on their way, and each may have arrived.
         use = replace(self._uses[namespace, name, ""], uid=f"{SENT}{next(self._sent)}")
         flight = Flight(use, pod)
@@ -325,7 +325,7 @@ class ClusterColumns:
         """Return what a cycle sees of these gangs in the present state of the cluster.
 
         Unchanged gang objects cost nothing. Quotas are less what pods to be created take. `moves`:
-        of the last hour, if more are asked for. `deferred`: the searches that earlier cycles cut.
+        of the last hour, if more are wanted. `deferred`: searches that earlier cycles cut off.
         """
         movable, deferred = moves is not None, deferred or Deferred()
         # First of all: a column that came later would not be in the vectors made before.
@@ -663,7 +663,7 @@ class ClusterColumns:
         return limits
 
     def _shape(self, id_: int, source: PodShape, *, stored: bool) -> Shape:
-        # By node alone: the row stays valid until a node changes, however pods and their terms do.
+        # By node alone: the row stays valid until a node changes, whichever pods and terms change.
         plain = self._plain.get(id_, id_)
         row, frozen = self._row(plain, source), self._frozen.get(plain)
         _, index, slots = self._nodes.order()
@@ -703,7 +703,7 @@ class ClusterColumns:
         for id_ in unused(self._rows, len(wanted), IDLE_SHAPES, lambda i: self._rows[i].size):
             del self._rows[id_]
             self._frozen.pop(id_, None)
-        # A shape that is dropped and requested again is new to the scheduler: drop rarely, all.
+        # Numbers are never reused: a dropped shape, requested again, is new. So drop all, rarely.
         if self._new_shapes > len(self._gangs) + 4 * IDLE_SHAPES:
             gangs = (*made, *(entry.gang for entry in self._gangs.values()))
             living = {pod_set.shape for gang in gangs for pod_set in gang.pod_sets}

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes that may be at fault: pods of two jobs have failed there lately, or were refused.
 
-If these jobs are of several namespaces, the node is a suspect for all; else only for jobs of their
-namespace: a user whose jobs fail takes no pods of other users from the nodes that they had. A
-program that fails on two nodes is at fault itself, and its failures mark no node.
+Jobs of one namespace mark a node for that namespace alone: a user's failures take no nodes from
+others. A program that fails on two nodes is at fault itself, and marks none.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ class Suspects:
         self._until = math.inf
 
     def note(self, node: str, namespace: str, job: str, at: float, *, program: bool) -> None:
-        """Record that a pod of the job failed on the node, or was refused by it.
-
-        `program`: its program failed.
-        """
+        """Record that a pod failed on the node (`program`: its program did), or was rejected."""
         failures = self._failures.setdefault(namespace, {})
         failure = node, job, program
         # The same failure is seen again with every update of its pod.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tasks of a gang by what the scheduler has to do with them, whoever makes their pods.
 
-A task has an index in its role, and a place: the name by which its pods, one after the other,
-are known. What differs between gangs stands in the values here, never behind a question.
+A task has an index in its role, and a place: the name of its successive pods. What differs between
+gangs stands in the values here, never behind a question.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ class TaskSet:
     gated: bool = False
     """Pods that are still to be created will carry scheduling gates."""
     remade: bool = True
-    """A pod that ends gets a successor in its place. Where somebody else makes the pods, the
-    successor has a name, and so a place, of its own: this one is not wanted any more."""
+    """A pod that ends gets a successor in its place; other controllers give it another name."""
     selector: Mapping[str, str] | None = None
     """The node selector of the template; None: the pods' own is part of the shape."""
     charge: Mapping[str, int] = field(default_factory=dict)
@@ -86,9 +85,8 @@ def roles(
 ) -> tuple[tuple[RoleInput, ...], Mapping[str, int]]:
     """Return the roles as the scheduler sees them, and what their coming pods take of quotas.
 
-    Pods that were given another node selector than their template has are a role apart: Kueue
-    says by it, pod by pod, where those go whose gates it takes away. So are pods on nodes whose
-    requests are not those of the template, which was changed after they were created.
+    Pods form a separate role if they wait with another node selector than the template's, by which
+    Kueue directs each pod that it ungates, or have a node and requests of an earlier template.
     """
     if plan.replaced:
         pods = {place: pod for place, pod in pods.items() if place not in plan.replaced}
@@ -111,8 +109,7 @@ def lying(role: RoleInput, topology: Topology) -> RoleInput:
 
 
 def _role(tasks: TaskSet, pods: Pods, plan: Plan) -> RoleInput:
-    # Most gangs that wait have nothing yet: a range instead of a list of each task, and one look
-    # for all.
+    # Most gangs that wait have nothing yet: a range and one check serve all their tasks.
     if not (pods or plan.assumed or plan.previous or plan.later or plan.nominated):
         fresh = len(tasks.places)
         if tasks.gated:
@@ -130,8 +127,7 @@ def _role(tasks: TaskSet, pods: Pods, plan: Plan) -> RoleInput:
         elif node:
             # Also while the pod before it is still there: the room is taken for its successor.
             held.append((index, node))
-            # It has not begun to run: nothing is lost with it, and whoever asks must see that it
-            # is not there yet.
+            # It has not begun to run: nothing is lost with it, and it counts as not there yet.
             started.append(math.inf)
         elif pod is not None and pod.node and not (pod.deleting or pod.terminal or pod.lost):
             # A pause is over for a pod that came to a node after all.
@@ -143,8 +139,7 @@ def _role(tasks: TaskSet, pods: Pods, plan: Plan) -> RoleInput:
                 started.append(pod.started or pod.created)
         else:
             ended = pod is not None and (pod.deleting or pod.terminal or pod.lost)
-            # A pod that ends has no use for its gates any more; its successor has those of the
-            # template.
+            # A pod that ends needs no gates any more; its successor has those of the template.
             is_gated = tasks.gated if pod is None or ended else pod.gated
             if is_gated and (tasks.remade or not ended):
                 gated += 1
@@ -171,15 +166,13 @@ def _role(tasks: TaskSet, pods: Pods, plan: Plan) -> RoleInput:
 def _charged(
     tasks: TaskSet, pods: Pods, plan: Plan, role: RoleInput, coming: Counter[str]
 ) -> Iterator[RoleInput]:
-    # Pods that are there are in the quota's `used` already; to charge them again would keep the
-    # gang out by its own pods.
+    # Existing pods are in the quota's `used`: charged again, they would exclude their own gang.
     missing = {i for i in role.waiting if tasks.places[i] not in pods}
     assumed = sum(tasks.places[i] not in pods for i, _ in role.held)
     absent = frozenset(i for i in missing if tasks.places[i] not in plan.unbound)
     for dimension, each in tasks.charge.items():
         coming[dimension] += each * (assumed + len(missing) - len(absent))
-    # A failed pod is deleted only when its successor has a node: what it still takes of a quota
-    # is not to keep the successor waiting.
+    # A failed pod is deleted once its successor has a node: its quota must not block that one.
     failed = frozenset(i for i in absent if tasks.places[i] in plan.replaced)
     less = {key: each for key, each in tasks.charge.items() if not counts_failed(key)}
     if not failed or len(less) == len(tasks.charge):

@@ -417,7 +417,7 @@ class Volumes:
         claims = [(key, self.claims[key]) for key in keys if key in self.claims]
         # A claim with a selected node is the provisioner's: what it makes cannot be chosen here.
         waiting = [pair for pair in claims if self._waits(pair[1]) and not pair[1].node]
-        # The smallest claim first, as kube-scheduler's binder: large volumes stay for large ones.
+        # Smallest first, then mount order, as kube-scheduler: large volumes stay for large claims.
         return sorted(waiting, key=lambda pair: pair[1].size)
 
     def _choice(self, claim: ClaimView) -> tuple[VolumeView, ...]:
@@ -548,7 +548,10 @@ class Volumes:
         return ""
 
     def _against(self, shape: PodShape, reach: Reach) -> Iterator[tuple[str, BoolArray]]:
-        """Yield reasons and (N,) their nodes, the first counts; equal ones, linear in N, once."""
+        """Yield why nodes do not suit the volumes, and (N,) these nodes; the first reason counts.
+
+        Equal conditions of many volumes are evaluated once: that is linear in the nodes.
+        """
         claims = [self.claims[key] for key in shape.claims if key in self.claims]
         bound = [self.volumes[c.volume] for c in claims if c.bound and c.volume in self.volumes]
         # As kube-scheduler: all affinities, then the claims to be bound, then all zones.

@@ -46,7 +46,8 @@ def init_containers(
 ) -> tuple[Json, ...]:
     """Return the init containers of a pod that waits for that address.
 
-    `name`: of the built-in one; `listening`: the framework's container. Raises ValueError.
+    `name`: of the built-in one; `listening`: the framework's container. Raises ValueError if the
+    template is no list of containers.
     """
     if not waiting.template:
         made = _built_in(name, waiting.image, waiting.policy, waiting.tries, address)

@@ -46,10 +46,7 @@ def deciding(job: Job) -> Replica | None:
 
 
 def outcome(job: Job, seen: Progress, *, one_is_enough: bool = False) -> Sequence[Outcome]:
-    """Return the conditions of a job that its master decides, else its workers together.
-
-    `one_is_enough`: without a master, one worker that succeeds ends the job.
-    """
+    """Return the conditions by the master, else all workers, or one if `one_is_enough`."""
     steps = tuple(_progress(job, seen, one_is_enough=one_is_enough))
     if any(step.end is names.Condition.SUCCEEDED for step in steps):
         return steps
@@ -104,10 +101,7 @@ def elastic(job: Job) -> Mapping[str, Any] | None:
 
 
 def span(job: Job, policy: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the least and the largest number of workers.
-
-    One that is not given is as the other, both as the workers are.
-    """
+    """Return the least and largest number of workers; by default as the other, or as present."""
     least, most = integer(policy.get("minReplicas")), integer(policy.get("maxReplicas"))
     workers = job.replica(WORKER)
     present = workers.replicas if workers else 0

@@ -65,9 +65,8 @@ KIND: Final = Kind(
 def version(document: Mapping[str, Any], operators: Container[str] = ()) -> str:
     """Return which MPIJob this is: what its status keeps, else what its spec says.
 
-    A webhook of v2beta1 adds the defaults of v2beta1 to a job of v1. And the API server adds the
-    defaults of v1, the stored version, to each job that was stored before the field existed: then
-    its writer decides, or its children. `operators`: those that made children of the job.
+    A webhook adds the defaults of v2beta1 to jobs of v1. The API server adds those of v1 to jobs
+    stored before the field: their writer decides, or `operators`, which made their children.
     """
     kept = text(mapping(document.get("status")).get(VERSION))
     if kept in KIND.versions:
@@ -83,8 +82,8 @@ def version(document: Mapping[str, Any], operators: Container[str] = ()) -> str:
 def _is_of_v2beta1(document: Mapping[str, Any]) -> bool:
     """Return whether the job was written as v2beta1, by the managed fields of its roles.
 
-    A change of fields inside the roles, as Kueue's, may go through either version, also by
-    server-side apply. It counts only if no entry shows the creator of the roles.
+    Changes inside the roles, as Kueue's, may use either version, also by server-side apply. They
+    count only if no entry shows the creator of the roles.
     """
     whole: set[object] = set()
     parts: set[object] = set()

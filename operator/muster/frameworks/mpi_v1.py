@@ -46,10 +46,7 @@ def _config(job: Job, _domain: str, pods: Sequence[PodView]) -> Json:
 
 
 def _rules(_job: Job, _domain: str, pods: Sequence[PodView]) -> Json:
-    """Return what a launcher may do: see pods, and run commands in its own workers.
-
-    Those that there are: a name that is only wanted may be a pod of somebody else.
-    """
+    """Return rules to see pods and enter existing workers: a wanted name may be another's pod."""
     see = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
     enter: Json = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
     mine = [pod.name for pod in pods if pod.role == WORKER.lower() and not pod.terminal]
@@ -62,9 +59,9 @@ def _account(job: Job) -> str:
 
 
 def _own_account(job: Job) -> bool:
-    """Say whether the launcher has an account that was made for it.
+    """Return whether the launcher has an account that was made for it.
 
-    To any other nothing is given: who may create a job could pass powers to whomever he names.
+    Other accounts get nothing: the job's author could pass permissions to any of them.
     """
     return not _account(job)
 
@@ -141,8 +138,7 @@ def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
         base.variable("OMPI_MCA_orte_default_hostfile", f"{mpi.MOUNT}/hostfile"),
     ]
     if not _on_gpu(job):
-        # Set to nothing, as mpi-operator does: the NVIDIA runtime could else show a launcher
-        # without a GPU all of its node's.
+        # Empty, as mpi-operator: else NVIDIA's runtime could show it all GPUs of the node.
         entries += (base.variable(name, "") for name in mpi.NO_GPU)
     # As mpi-operator of v1: what the template says of Intel MPI itself stands.
     there = {mapping(entry).get("name") for entry in sequence(container.get("env"))}
@@ -154,8 +150,7 @@ def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
 def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     """Return the conditions: the launcher decides; failed pods that are replaced are excused."""
     leads = seen.counts.get(LAUNCHER, ReplicaStatus())
-    # The launcher's end is the program's: workers that fail while they are torn down do not count
-    # any more.
+    # The launcher's end is the program's: workers that fail at teardown do not count.
     if leads.succeeded:
         return (master_worker.succeeded(job, alone=False),)
     runs = (master_worker.running(job, alone=False),) if leads.active else ()
@@ -167,8 +162,7 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
 def _fails_with(job: Job, replica: Replica, pod: PodView) -> bool:
     """Return whether the job fails with the pod: an evicted worker, or a launcher.
 
-    As with training-operator, only an exit code or a restart of the whole gang gives a launcher
-    another try.
+    As with training-operator, only ExitCode or a restart of the whole gang retries a launcher.
     """
     if replica.type != LAUNCHER:
         return mpi.is_evicted(replica, pod)

@@ -166,8 +166,7 @@ def _batch_spec(job: Job) -> Json:
     given = {} if never else {"activeDeadlineSeconds": deadline}
     if policy.backoff_limit is not None:
         given["backoffLimit"] = policy.backoff_limit
-    # A successor only once the pod has ended: two launchers at a time would drive the same
-    # workers.
+    # A successor only once the pod has ended: two launchers would drive the same workers.
     return {**given, "podReplacementPolicy": "Failed"}
 
 
@@ -189,8 +188,7 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     """Return the conditions: the launcher's end is the job's, unless workers were thrown out."""
     shown = f"MPIJob {job.namespace}/{job.name}"
     leads = next((pod for pod in seen.pods if pod.role == LAUNCHER.lower()), None)
-    # Before all else: the launcher's success stands, even if workers were evicted in the same
-    # moment.
+    # First: the launcher's success stands, even if workers were evicted at that moment.
     if leads is not None and leads.phase == "Succeeded":
         message = f"{shown} successfully completed."
         return (base.Outcome(names.Condition.SUCCEEDED, message, at=leads.completed),)

@@ -32,16 +32,14 @@ def _processes(job: Job) -> str:
 
 def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
     master, processes = job.replica(MASTER), _processes(job)
-    # As training-operator: with auto, cpu or gpu nobody knows the number before the pod runs, and
-    # 1 stands for it.
+    # As training-operator: auto, cpu and gpu are known only in the pod, and count as 1.
     size = job.total * (int(processes) if processes.isdecimal() else 1)
     before = (master_worker.UNBUFFERED, *_meeting(job), base.variable("WORLD_SIZE", size))
     after = (
         *((base.variable("PET_NPROC_PER_NODE", processes),) if processes else ()),
         *_members(job),
     )
-    # Without a master ranks are given out at the rendezvous; fixed ones would contradict it when
-    # workers come and go.
+    # Without a master the rendezvous assigns ranks; fixed ones would contradict it.
     if master is None:
         return base.Environment(entries=lambda _index: (master_worker.UNBUFFERED, *after))
     # The master is rank 0.
@@ -109,8 +107,7 @@ def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
 def _minimum(job: Job) -> int | None:
     """Return how many pods an elastic job needs: its master and the fewest workers.
 
-    It needs all of its pods if a command fixes the number of nodes or states it unreadably, and
-    never more pods than are wanted at present.
+    All pods if a command fixes the number of nodes or is unreadable, never more than are wanted.
     """
     policy = master_worker.elastic(job)
     if policy is None:
@@ -123,10 +120,7 @@ def _minimum(job: Job) -> int | None:
 
 
 def _fewest_nodes(replica: Replica) -> int | None:
-    """Return the minimum of the last `--nnodes` of the role, 0 if its command has none.
-
-    Return None if the option is no range: a number, or a value that is known only in the pod.
-    """
+    """Return the minimum of the role's last `--nnodes`: 0 without one, None if it is no range."""
     if not sequence(mapping(replica.template.get("spec")).get("containers")):
         return 0  # an invalid job
     container = base.framework_container(PYTORCH, replica.template)

@@ -76,8 +76,7 @@ def _environment(job: Job, replica: Replica, domain: str) -> base.Environment:
         cluster = cache(lambda: _cluster(job, domain))
         return _with_config(lambda index: _full(cluster(), replica.role, index))
     shared = base.referred(names.TF_CLUSTER_ENV, _config_name(job), names.TF_CLUSTER_KEY)
-    # The kubelet expands it, so that the addresses of all pods stand once in a ConfigMap instead
-    # of once in each pod.
+    # The kubelet expands it: all addresses stand in one ConfigMap, not in each pod.
     reference = f"$({names.TF_CLUSTER_ENV})"
     return _with_config(lambda index: _full(reference, replica.role, index), shared)
 

@@ -54,10 +54,7 @@ def _configs(job: Job, _domain: str) -> Mapping[str, Mapping[str, str]]:
 
 
 def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
-    """Return the conditions: the master's success is the job's, any failed pod its failure.
-
-    An end says first that the job ran, as its users know it.
-    """
+    """Return the conditions by the master or any failed pod; Running first, as users know it."""
     runs = master_worker.running(job, alone=False)
     master = job.replica(MASTER)
     if master is not None and seen.counts[MASTER].succeeded >= master.replicas:

@@ -55,9 +55,8 @@ def choose(
 ) -> GangBackend:
     """Return the backend that `--gang-scheduler-name=<value>` means; None is the absent flag.
 
-    Any string that is no backend's name is the name of a scheduler-plugins instance.
-    `scheduler_names` are those that the embedded allocator answers to; pods get the first.
-    Raises ValueError for an unknown `kube_batch_object`.
+    Other strings name a scheduler-plugins instance. `scheduler_names`: of the embedded allocator;
+    its pods get the first. Raises ValueError for an unknown `kube_batch_object`.
     """
     if kube_batch_object not in KUBE_BATCH_OBJECTS:
         known = ", ".join(KUBE_BATCH_OBJECTS)

@@ -144,8 +144,8 @@ def _missing(counts: Tally) -> Reading | None:
 def _overtaken(reading: Reading, counts: Tally) -> Reading:
     """Return what is read of a gang, or what its pods show if that is more.
 
-    For a new group or scheduler a gang waits although its pods run. As one that never ran, it
-    would lose all its pods if one were refused.
+    While its group or scheduler is new, a gang is reported to wait although its pods run. As one
+    that never ran, it would lose all its pods if one were refused.
     """
     if counts.running >= counts.needed and reading.reason != Reason.GANG_NOT_ENFORCED:
         return Reading(GangPhase.RUNNING)
@@ -249,7 +249,7 @@ class GangBackend:
         patch: Json = {}
         for each in self.api(observed.api_version).fields:
             there, value = observed.spec.get(each.key), spec.get(each.key)
-            # Do not overwrite what a server defaults or another controller fills in.
+            # Do not fight over what a server defaults or another controller fills in.
             theirs = each.kept or (each.lent and value is None)
             stays = each.key in dropped or (theirs and there)
             if not stays:

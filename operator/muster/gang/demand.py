@@ -14,15 +14,13 @@ from muster.gang.model import GangFacts, Link
 def resources(job: Job, facts: GangFacts) -> Json | None:
     """Return what the gang needs at least, by resource name; None if it asks for nothing.
 
-    The user's minResources, else the effective requests of the first `minimum` pods: highest
-    PriorityClass value first, then canonical role order. Where the user says role by role how many
-    must start, of so many.
+    The user's minResources, else the effective requests of the first `minimum` pods (of each role,
+    if set by role): highest PriorityClass value first, then canonical role order.
     """
     asked = job.run_policy.scheduling.min_resources
     if asked is not None:
         return dict(asked) or None
-    # As training-operator's CalcPGMinResources: the pods of the highest priority are those that a
-    # scheduler takes first.
+    # As training-operator's CalcPGMinResources: schedulers place the highest priority first.
     left = standing.minimum(job, facts)
     total: dict[str, int] = {}
     # `sorted` keeps roles of equal priority in canonical order, so the answer is always the same.
@@ -63,8 +61,7 @@ def wanted_priority_class(job: Job) -> str:
 def pod_class(job: Job, replica: Replica, classes: Container[str]) -> str:
     """Return the PriorityClass of the role's pods where the allocator places them, empty if none.
 
-    What the job's policy names is written on them, too, so that the API server judges who may
-    use it: unless their template names one, or there is none of that name.
+    The policy's class, if it exists, is written on pods without one: the API server authorizes it.
     """
     named = job.run_policy.scheduling.priority_class
     # A pod that names a class which does not exist is refused by the API server's admission.
@@ -115,11 +112,7 @@ _OTHER_SCHEDULER = (
 
 
 def schedulers(job: Job, own: Collection[str]) -> Iterator[Notice]:
-    """Say once that a template names a scheduler that is not the backend's.
-
-    With no name of its own the backend may be behind any name but those that Muster knows to be
-    others'.
-    """
+    """Yield a notice if a template names another scheduler: known ones only if `own` is empty."""
     named = {scheduler(replica) for replica in job.replicas} - {""}
     if named - set(own) if own else named & set(KNOWN_SCHEDULERS):
         reason = names.Event.SET_POD_TEMPLATE_SCHEDULER_NAME

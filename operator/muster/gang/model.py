@@ -22,8 +22,7 @@ class Update(StrEnum):
     REPLACE = "replace"
     """Delete the group (uid-checked); the next pass creates it anew."""
     REPLACE_BEFORE_PODS = "replace-before-pods"
-    """As REPLACE while the job has no pod; afterwards the group stays as it is and the Normal
-    event `PodGroupImmutable` says so."""
+    """As REPLACE while the job has no pod; then it stays, with the event `PodGroupImmutable`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ def status(
 ) -> Json | None:
     """Return a JSON merge patch of phase, counts and condition, None if all is there already.
 
-    `counts` are pods that run, have succeeded, have failed. A message alone is no news.
+    `counts`: pods that run, have succeeded, have failed. A message alone is no news.
     """
     patch: Json = {}
     if group.phase != phase:
@@ -92,8 +92,7 @@ def difference(group: GroupView, verdict: Verdict, now: float) -> Json | None:
     condition = {
         "type": names.UNSCHEDULABLE,
         "status": "True" if verdict.reason else "False",
-        # A core rolls no dice: the id follows from the change that it stands for, and is new with
-        # each.
+        # Without randomness: the id follows from its change, and is new with each.
         "transitionID": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{group.uid}/{reason}/{now}")),
         "lastTransitionTime": edge.format_time(now),
         "reason": reason,

@@ -27,8 +27,9 @@ _KNOWN: Final = frozenset(GangPhase)
 def minimum(job: Job, facts: GangFacts) -> int:
     """Return how many pods must start together, and stay together.
 
-    The user's minAvailable holds to the letter, else the rule of the job's kind, else every pod.
-    `facts.later` and `facts.unreplaced` are subtracted only from a number that counts those pods.
+    The user's minAvailable holds to the letter, also 0 or more than the job has; else the rule of
+    the job's kind, else every pod. `facts.later` (pods that cannot exist yet) and
+    `facts.unreplaced` (failed for good) are subtracted only from a number that counts them.
     """
     most = job.total - facts.later - sum(facts.unreplaced.values())
     asked = job.run_policy.scheduling.min_available
@@ -102,8 +103,8 @@ def is_ending(pod: PodView) -> bool:
 def awaits_members(pods: Iterable[PodView], wanted: int, least: int) -> bool:
     """Return whether no replacement starts before other members are removed or ready again.
 
-    Those are left from the last run: a replacement's peers would hang. `wanted`: all members, of
-    which `least` must stay together.
+    A gang that restarts whole needs them: beside pods of the last run, a replacement's peers would
+    hang. `wanted`: members of the whole gang, of which `least` must stay together.
     """
     away = sum(has_node(p) and (p.deleting or p.unreachable) and not p.fenced for p in pods)
     return away > 0 and wanted - away < least

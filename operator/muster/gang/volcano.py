@@ -60,8 +60,7 @@ def _closed(queue: str, counts: base.Tally) -> base.Reading | None:
 
 
 def _not_admitted(reason: str, message: str) -> base.Reading:
-    # Volcano has one reason for all that keeps a group out; only its words tell a full queue from
-    # the rest.
+    # Volcano has one reason for all refusals; only its message tells a full queue.
     overused = any(sign in message.lower() for sign in _OVERUSED)
     shown = Reason.QUEUE_OVERUSED if overused else reason or Reason.NOT_ADMITTED
     return base.Reading(GangPhase.QUEUED, shown, message or _SILENCE)

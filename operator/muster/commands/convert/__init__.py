@@ -68,8 +68,7 @@ class Conversion:
 def convert(documents: Iterable[Json], *, to_trainjob: bool = False) -> Conversion:
     """Return the jobs among the documents as those of v1, or as TrainJobs with their runtimes.
 
-    A document that is no job stays as it is. A job that cannot be converted is left out, with a
-    loss that says so.
+    Other documents stay as they are; a job that cannot be converted is left out, with a loss.
     """
     given = tuple(documents)
     called = dict(zip(map(id, given), _called(given), strict=True))

@@ -45,10 +45,7 @@ def metadata(source: Fields) -> Json:
 
 
 def template(source: Fields, framework: Framework, was: str = "") -> Json:
-    """Take a pod template, with the framework's container under the name it must have.
-
-    `was` is the name that it has by convention elsewhere; another one is lost.
-    """
+    """Take a pod template, its main container renamed; a name other than `was` is a loss."""
     path = source.at("template")
     roles = fields_of(framework)[framework.spec_field]["additionalProperties"]
     known = roles["properties"]["template"]

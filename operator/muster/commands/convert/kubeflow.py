@@ -50,10 +50,7 @@ REASONS: Final = {
 
 
 def mapped(framework: Framework, version: str = "v1", was: str = "") -> Callable[[Fields], Json]:
-    """Return what reads jobs of a version with a map of roles.
-
-    `was` is what that version called the framework's container.
-    """
+    """Return the reader of jobs with a map of roles; `was`: the framework container's old name."""
 
     def read(source: Fields) -> Json:
         meta, spec = job.metadata(source), source.open("spec")
@@ -108,10 +105,7 @@ def _roles(framework: Framework, map_: Fields, was: str) -> Iterator[tuple[str, 
 def listed(
     framework: Framework, kind_fields: tuple[str, ...], port_field: str, **policy: str
 ) -> Callable[[Fields], Json | None]:
-    """Return what reads jobs of v1alpha1, whose roles are a list; a field of each says which.
-
-    `policy`: defaults of that version.
-    """
+    """Return the reader of v1alpha1 jobs, whose roles are a list; `policy`: its defaults."""
 
     def read(source: Fields) -> Json | None:
         meta, spec = job.metadata(source), source.open("spec")

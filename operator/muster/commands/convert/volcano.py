@@ -297,10 +297,7 @@ def _tasks(
 def _leasts(
     plan: _Plan, tasks: Mapping[str, Fields], roles: Mapping[str, Json], least: object
 ) -> Iterator[tuple[str, str]]:
-    """Yield the annotation with the least of each role, if the job's own is their sum.
-
-    A task that says nothing needs all its pods.
-    """
+    """Yield the annotation of role minimums (default: all pods), if the job's is their sum."""
     said = {
         plan.roles[name]: (task, task.take("minAvailable", int))
         for name, task in tasks.items()
