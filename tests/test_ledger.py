@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3002,
     "muster": 1138,
     "runtime": 2136,
-    "scheduler": 9799,
+    "scheduler": 9787,
     "store": 3028,
     "tests": 68964,
     "tools": 3868,

@@ -133,11 +133,9 @@ class Capacity:
         wants = {key: shape.wants for key, shape in shapes.items()}
         drivers = {id(one): one for shape in shapes.values() for one in shape.drivers}
         self.affinity: Final = AffinityState(terms, wants, drivers.values())
-        # May be negative: pods of others may have been put there beyond what the node has. It is
-        # kept so that what frees goes first to that debt.
+        # May be negative, where other pods exceed the node: what frees goes first to that debt.
         self.idle = nodes.allocatable - nodes.used
-        # Scorers forbid only nodes on which more is held than there is. Without such a node the
-        # capacities are right before the ranks are known.
+        # Scorers forbid only overfull nodes: without any, capacities hold before ranks are known.
         self.overfull: Final = bool((self.idle < 0).any())
         """Some node holds more than it has."""
         self.load = nodes.load.copy()
@@ -188,7 +186,7 @@ class Capacity:
         self.touch(nodes)
 
     def touch(self, nodes: IntArray) -> None:
-        """Note that something changed on these nodes."""
+        """Record that something changed on these nodes."""
         self.touched.append(nodes)
         self._states += 1
         self.state = self._states
@@ -196,10 +194,7 @@ class Capacity:
     def block(
         self, shape: int, nodes: IntArray, change: IntArray | int, *, leaving: bool = False
     ) -> None:
-        """Count the host ports on (M,) nodes that meet those of the shape.
-
-        `leaving`: count those of them that are about to become free.
-        """
+        """Count host ports on (M,) nodes that meet the shape's; `leaving`: those soon free."""
         table = self._freed if leaving else self._blocked
         if shape not in table:
             table[shape] = np.zeros(len(self.idle), np.int64)
@@ -228,15 +223,13 @@ class Capacity:
         `lasting`: by tasks that leave a reservation its room. Not to be changed.
         """
         if lasting:
-            # Two moments count: there must be room now, and beside what is kept at the time for
-            # which it is kept.
+            # There must be room now, and beside what is kept when the reservation begins.
             then = self.idle[nodes] + self.ending[nodes] - self.promised[nodes]
             then += self.leaving[nodes] - self.kept[nodes]
             least: IntArray = np.minimum(self.free(nodes, future=future), then)
             return least
         idle = self.idle[nodes]
-        # Promises are kept from what is ending first. Only what that does not cover is missing
-        # now.
+        # Promises are kept from what is ending first: only what exceeds that is missing now.
         debt = self.promised[nodes] - self.ending[nodes]
         return idle - debt if future else idle - np.maximum(debt, 0)
 
@@ -280,8 +273,7 @@ class Fit:
             news = touched[self._seen :]
             self._seen = len(touched)
             nodes = news[0] if len(news) == 1 else np.concatenate(news)
-            # A node stands there as often as it was touched; from some point on all of them cost
-            # less.
+            # A node counts each time it was touched: from some point on all nodes cost less.
             if 2 * len(nodes) > len(self.barred):
                 nodes = np.arange(len(self.barred))
             self._compute(nodes)
@@ -376,8 +368,7 @@ class Fit:
             order += heads.tolist()
             left[heads] -= 1
             depth[heads] += 1
-            # Taken back below: the choice must see what it has chosen, the cycle only what is
-            # placed.
+            # Taken back below: only the choice must see what is chosen but not yet placed.
             affinity.add(self._id, heads, one)
             changed = np.arange(len(left)) if fond else heads
             rank[changed] = self.score(changed, depth[changed])
@@ -396,10 +387,7 @@ class Fit:
         self.capacity[nodes] = capacity
 
     def _order(self, nodes: IntArray, capacity: IntArray) -> None:
-        """Rank (M,) nodes with `capacity` (M,); what the scorer forbids is taken from that.
-
-        It forbids only nodes that hold more than they have. Without these the capacities stay.
-        """
+        """Rank (M,) nodes; set `capacity` (M,) to 0 where the scorer forbids overfull nodes."""
         rank = self.score(nodes, np.zeros(len(nodes), np.int64))
         rank[capacity == 0] = NOWHERE
         capacity[rank == NOWHERE] = 0
