@@ -16,20 +16,20 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 5811,
+    "allocator": 5812,
     "api": 2912,
     "cluster": 5957,
-    "commands": 5418,
-    "controller": 4072,
+    "commands": 5424,
+    "controller": 4084,
     "dashboard": 527,
     "frameworks": 2743,
     "gang": 1439,
     "kube": 3437,
-    "local": 3002,
+    "local": 3003,
     "muster": 1138,
     "runtime": 2136,
     "scheduler": 9787,
-    "store": 3028,
+    "store": 3033,
     "tests": 68964,
     "tools": 3868,
 }

@@ -97,7 +97,7 @@ class Loop:
         self._once: frozenset[str] = frozenset()
         """Gangs that were decided in vain in the last cycle."""
         self._vain: frozenset[str] = frozenset()
-        """Those twice in a row, held back next: constant edits must not keep nodes from others."""
+        """Those of them twice in a row, held back: constant edits must not starve other gangs."""
         self._left_out: dict[str, float] = {}
         """Gang over which a cycle failed -> until when it is left out."""
         self._evictions = Evictions(
@@ -283,7 +283,7 @@ class Loop:
         """Return those decisions that may be carried out.
 
         A job changed since may want pods of other roles or sizes, which roles and indices do not
-        match. It is left alone as a whole; its change has triggered a cycle.
+        match. It is left alone as a whole (a partial gang is none); its change triggers a cycle.
         """
         untried, is_as_seen = self._jobs.untried, self.gangs.is_as_seen
         vain = [

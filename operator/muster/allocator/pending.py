@@ -82,7 +82,8 @@ def _count(memory: GangMemory) -> int:
 def showable(decisions: Iterable[Decision], charged: Mapping[str, str]) -> Iterator[str]:
     """Yield the keys of the gangs that nodes could help and whose pods a quota will not refuse.
 
-    `charged`: key -> namespace of gangs that a quota must still count: one at a time fills it.
+    `charged`: key -> namespace of gangs with pods that a quota must still count. Only one of a
+    namespace at a time: the next is judged by what it leaves.
     """
     begun: set[str] = set()
     for decision in decisions:

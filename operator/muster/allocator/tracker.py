@@ -685,7 +685,7 @@ def _follow_release(turn: _Turn) -> None:
     # Pods of the same group that come now are the new ones: it is over when the old ones go.
     removed = not memory.leaving
     if facts.remade:
-        # Late pods of a released gang are deleted too; the old status would treat them as created.
+        # Late pods of a released gang are deleted too: its old status would show it as created.
         there = (pod for place, pod in facts.pods.items() if place not in facts.foreign)
         ended = all(is_over(pod, again=facts.collective) for pod in there)
         removed = ended and not facts.was_whole
@@ -912,7 +912,7 @@ def _since(facts: GangFacts, placed_at: float | None) -> float | None:
 def _bind(turn: _Turn) -> None:
     """Bind pods, each once: the answer may come before the watch shows its node."""
     memory, pods, sent = turn.memory, turn.facts.pods, []
-    # For unmanaged pods only this shows a later operator losses or growth. Jobs have a status.
+    # Only this shows a later operator losses or growth. Jobs have a status; one pod needs none.
     had = 0 if turn.facts.remade or memory.had == 1 else memory.had or 0
     for place, it in memory.assumed.items():
         pod = None if place in turn.facts.foreign else pods.get(place)
@@ -1058,7 +1058,7 @@ def _rejected(memory: GangMemory, place: str, pod: PodView, now: float) -> dict[
 
 def not_bound(memory: GangMemory, place: str, uid: str, now: float) -> GangMemory:
     """Take in that a pod could not be sent to its node."""
-    # With a lost answer it may be on its node: its flight keeps the resources for a while.
+    # With a lost answer it may be on its node: its flight keeps resources until that is known.
     return replace(
         memory,
         due=0.0,

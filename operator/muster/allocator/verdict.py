@@ -147,7 +147,7 @@ def foreign(job: Job, blank: Verdict) -> Verdict:
 
 
 def dated(verdict: Verdict, before: Verdict | None, now: float) -> Verdict:
-    """Return the verdict with its reason's first time, and the ETA before if it moved little."""
+    """Return the verdict with its reason's start, and the published ETA if it moved little."""
     if before is None:
         return replace(verdict, since=now)
     since = before.since if before.reason == verdict.reason else None

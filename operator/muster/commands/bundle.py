@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`muster bundle`: a bug report in one file. Texts that may be secrets are replaced."""
+"""`muster bundle`: a bug report in one file.
+
+Objects keep their fields, numbers and names; other texts are replaced, as they may be secrets.
+"""
 
 from __future__ import annotations
 

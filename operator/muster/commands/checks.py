@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What may be wrong with an installation, and the remedy: facts in, findings out.
 
-A check is a function and a row of `CHECKS`. Nothing is concluded from facts that were not read.
+A check is a function and a row of `CHECKS` with the facts it needs. Unread facts are reported.
 """
 
 from __future__ import annotations

@@ -96,7 +96,10 @@ def document(standing: Standing) -> Json:
 
 
 async def explain(settings: Settings, what: Reference | None, asked: Asked) -> Answer:
-    """Return the report on the object; without one or with a selector, a line for each gang."""
+    """Return the report on a job, PodGroup or batch Job, named directly or by one of its pods.
+
+    Without a reference, or with a selector: one line for each job and gang.
+    """
     if asked.what_if or asked.cluster != LIVE:
         return await questions.what_if(settings, what, asked)
     async with connected(settings) as kube:

@@ -99,7 +99,10 @@ def marks(scope: Scope) -> Iterator[Patch]:
 
 
 def dry_runs(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[DryRun]:
-    """Yield dry runs of a pod of each role, before peers are deleted: admission decides first."""
+    """Yield dry runs of one pod of each role, which precede the deletion of peers.
+
+    Admission decides before the API server checks whether a pod of that name exists.
+    """
     if scope.replaced_peers and scope.hindrance is None:
         replaced = scope.roster.having(PodFate.COUNTED, PodFate.LOST)
         ended = {(m.replica.role, m.index) for m in replaced if m.pod.terminal}

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs whose specs changed while they ran, completed from their pods: none is stored."""
+"""Jobs whose specs were changed while they ran, completed from what their pods show.
+
+The previous spec is not stored, so that an operator that starts later derives the same.
+"""
 
 from __future__ import annotations
 

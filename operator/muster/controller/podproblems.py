@@ -30,7 +30,10 @@ _REMEDIES: Final = {
     **dict.fromkeys(("CreateContainerConfigError", "CreateContainerError"), _CONTAINER),
     "RunContainerError": _CONTAINER,
 }
-"""Reason of a wait until the job is corrected -> fix; only it alternates with attempts."""
+"""Reason for which a container waits until its job is corrected -> what to correct.
+
+The reason alternates with the attempts of the kubelet, the message does not.
+"""
 
 
 def found(scope: Scope) -> str:

@@ -252,7 +252,10 @@ def _children(scope: Scope) -> Iterator[Action]:
 
 
 def _undo(scope: Scope) -> Iterator[Action]:
-    """Yield the deletion of what was created of a gang that the server did not let complete."""
+    """Yield the deletion of what was created of a gang that the server did not let complete.
+
+    What has ended uses no resources: it stays, or goes once its restart is in the status.
+    """
     ended = scope.roster.having(PodFate.STAYS, PodFate.RESTARTS, PodFate.PERMANENT)
     staying = {member.pod.uid for member in ended if member.pod.terminal}
     going = (pod for pod in scope.roster.own if pod.uid not in staying)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Self-signed certificates and pairs of keys for SSH: no authority has a key to lose."""
+"""Self-signed certificates, trusted one by one without an authority, and keys for SSH."""
 
 from __future__ import annotations
 

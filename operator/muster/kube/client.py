@@ -380,7 +380,7 @@ class Kube:
             if error.absent:
                 return None
             if error.code == 409:
-                # The uid, or a concurrent write that left the object.
+                # The conflict is about the uid, or a concurrent write that left the object.
                 found = await find(self, path)
                 if found is None or found["metadata"]["uid"] != uid:
                     return None

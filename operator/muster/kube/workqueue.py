@@ -166,7 +166,7 @@ class WorkQueue:
         """Return the tenant and the key of the next pass, None if none may start."""
         found = self._queue.first(self._late.barred)
         if found is None and not self._late.many:
-            # No limit alone: reconciles that wait for each other's writes are late too.
+            # Alone a tenant has no limit: reconciles that wait for each other's writes are late.
             found = self._queue.first(())
         return found
 

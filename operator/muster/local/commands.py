@@ -22,7 +22,8 @@ from muster.local import (
 )
 
 EVAL_FAILS = "false"
-"""What `env` prints on errors: `eval` of nothing succeeds, on the user's own cluster."""
+"""What `env` prints on errors: `eval` of nothing succeeds, and later commands would use the
+cluster of the user's kubeconfig."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`muster demo`: real TFJobs as gangs on a local cluster, shown as they happen, then drawn."""
+"""`muster demo`: real TFJobs as gangs on a local cluster, shown live with a page, then drawn."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class Show:
             self._say((await asyncio.to_thread(self._where.kubectl, *apply)).strip())
 
     async def listen(self, until: Callable[[], bool], seconds: float) -> bool:
-        """Listen until `until` is true, else False. ShowError for a job with the wrong end."""
+        """Listen until `until` is true, else False. ShowError once a job has the wrong end."""
         deadline = time.monotonic() + seconds
         while not until():
             left = deadline - time.monotonic()

@@ -63,7 +63,7 @@ _CONNECTED = """
     --leader-elect=false --secure-port=0 --profiling=false
 """
 _FLAGS = {
-    # Relative: a socket's path has at most 108 bytes. The advertised URL has no reader.
+    # Relative: a socket's path has at most 108 bytes. No member reads the advertised URL.
     ETCD: """
         --data-dir=etcd --unsafe-no-fsync=true --log-level=warn
         --listen-client-urls=unix://etcd.sock --listen-peer-urls=unix://peer.sock

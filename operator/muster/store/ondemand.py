@@ -127,7 +127,8 @@ class Unwatched:
 QUARANTINE: Final = 5.0
 """Seconds from when a watch shows a node no more until the server is asked for it.
 
-Pods run on if a restarted kubelet registers again. After 40 s, Kubernetes treats them as gone.
+A restarted kubelet registers its node again within seconds, and its pods run on. Kubernetes treats
+such pods as gone after 40 s; meanwhile the rest of the gang waits.
 """
 POLL_SECONDS: Final = 1.0
 

@@ -122,7 +122,8 @@ def pod(document: Json, use: PodUse | None = None, now: float = math.inf) -> Pod
         priority_class=spec.get("priorityClassName") or "",
         priority=edge.integer(spec.get("priority")),
         grace=edge.integer(spec.get("terminationGracePeriodSeconds")),
-        # The remover of the scheduling gates may have added to its template's selector.
+        # The controller that removes the scheduling gates may have added to it. Until the pod has
+        # a node, its own selector counts, not that of its template.
         selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
         nominated=status.get("nominatedNodeName") or "",
         requests=None if use is None else use.requests,
@@ -430,7 +431,10 @@ _END = ("phase", "reason", "message", "ends", "past_failures", "ended", "contain
 
 
 def matters(before: PodEntry | None, after: PodEntry | None) -> bool:
-    """Return whether a pod's change may let a gang start, or asks for a node."""
+    """Return whether a pod's change may let a gang start, or asks for a node.
+
+    A pod that gets its node takes resources, which lets no gang start.
+    """
     if after is None or (before is not None and before.use not in (None, after.use)):
         return True
     if after.view.node or after.view.terminal:
