@@ -143,7 +143,7 @@ def asks(
         uid=job.uid,
         queue=scheduling.queue or rules.default_queue,
         created=job.created,
-        # Pods that another scheduler places are no tasks here: the gang would always miss them.
+        # Pods of another scheduler are no tasks here: the gang would wait for them forever.
         min_member=max(0, minimum(job, unreplaced=unreplaced) - elsewhere(job, rules, unreplaced)),
         priority=_priority(named, rules, pods) if rules.group_priority else 0,
         priority_class=named or rules.default_class,

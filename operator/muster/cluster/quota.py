@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResourceQuota and LimitRange as admission applies them, to evaluate gangs without pods."""
+"""ResourceQuota and LimitRange as admission applies them, to evaluate gangs before their pods."""
 
 from __future__ import annotations
 
