@@ -28,7 +28,7 @@ LEDGER = {
     "local": 3003,
     "muster": 1138,
     "runtime": 2136,
-    "scheduler": 9787,
+    "scheduler": 9803,
     "store": 3033,
     "tests": 68964,
     "tools": 3868,

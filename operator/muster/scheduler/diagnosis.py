@@ -184,9 +184,15 @@ def _suiting(session: Session, demand: Demand) -> BoolArray:
 
 def shortage(session: Session, demand: Demand) -> dict[str, int]:
     """Return resource -> how much more the nodes that suit would need to have free in all."""
-    # What a node holds beyond what it has must not make up for what is free on another.
-    free = np.maximum(session.room.free(_suiting(session, demand)), 0)
-    return excess(session, demand, free.sum(axis=0, dtype=np.float64))
+    suits, room = _suiting(session, demand), session.room
+
+    def free() -> FloatArray:
+        # What a node holds beyond what it has must not make up for what is free on another.
+        total: FloatArray = np.maximum(room.free(suits), 0).sum(axis=0, dtype=np.float64)
+        return total
+
+    key = ("free", room.state, suits.tobytes())
+    return excess(session, demand, session.cached(key, free))
 
 
 def excess(session: Session, demand: Demand, limit: FloatArray) -> dict[str, int]:

@@ -22,7 +22,8 @@ def placements(session: Session, gang: GangState, given: Sequence[Given]) -> tup
     """Return what was given to the gang by role, index and name, in its order."""
     if not given:
         return ()
-    if any(session.rules.numbering(gang, tasks.pod_set) for tasks in gang.tasks):
+    numbering = session.rules.numbering
+    if session.rules.asks("numbering") and any(numbering(gang, t.pod_set) for t in gang.tasks):
         given = _numbered(session, gang, given)
     names = session.snapshot.nodes.names
     return tuple(

@@ -57,6 +57,9 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     if not (levels.default or session.snapshot.topologies):
         return Hooks()
     ranks: bool = parsed.get("topology.ranks", False)
+    # Where no gang asks for anything there are no questions but where to try it.
+    asked = session.snapshot.topologies
+    strict = asked or required
 
     def valid(gang: GangState) -> Refusal | None:
         return next(filter(None, _refusals(session, levels, gang)), None)
@@ -82,7 +85,13 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
             return [level.domain for level in reversed(parties[-1].levels)]
         return None
 
-    return Hooks(regions=regions, numbering=numbering, slices=slices, cramped=cramped, valid=valid)
+    return Hooks(
+        regions=regions,
+        numbering=numbering if ranks or asked else None,
+        slices=slices if asked else None,
+        cramped=cramped if strict else None,
+        valid=valid if strict else None,
+    )
 
 
 def _together(session: Session, ask: Ask, parties: Sequence[Party]) -> Iterator[Sequence[Within]]:
