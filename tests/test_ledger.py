@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 5812,
+    "allocator": 5817,
     "api": 2912,
     "cluster": 5957,
     "commands": 5424,
     "controller": 4084,
-    "dashboard": 527,
+    "dashboard": 547,
     "frameworks": 2743,
     "gang": 1439,
-    "kube": 3437,
+    "kube": 3446,
     "local": 3003,
     "muster": 1138,
     "runtime": 2136,
     "scheduler": 9803,
     "store": 3033,
-    "tests": 68964,
+    "tests": 68968,
     "tools": 3868,
 }
 

@@ -24,9 +24,11 @@ def test_what_a_gang_held_is_noted_when_it_goes():
     """Since when, till when, of which node how much; all is known since the first look."""
     noted = Past()
     noted.saw(SEEN.snapshot)
+    noted.catch_up()
     assert (noted.after(0), noted.since) == ([], NOW)
     gone = at(sample_clusters.without(SEEN, CHURN).snapshot, 30)
     noted.saw(gone)
+    noted.catch_up()
     (row,) = noted.after(0)
     assert row == (1, "gpu-c-4", CHURN, "worker", "0-1", 1.0, NOW - 300, NOW + 30)
     # Nothing is noted twice, and who has it already is told no more of it.

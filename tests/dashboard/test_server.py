@@ -364,6 +364,7 @@ async def test_what_cannot_be_shown_is_said_once(monkeypatch, caplog):
             async with ask("/api/view") as answer:
                 assert answer.status == 503
                 assert "cannot be shown" in await answer.text()
+        assert len(caplog.records) == 1
         broken.clear()
         await asyncio.sleep(0.3)
         assert await code_of(ask, "/api/view") == 200
@@ -397,8 +398,8 @@ async def test_who_held_what_before_is_told():
         assert await code_of(ask, "/api/past") == 401
 
 
-async def test_what_cannot_be_noted_costs_the_past_alone(monkeypatch):
-    """No more is told than is known since."""
+async def test_what_cannot_be_noted_costs_the_past_alone(monkeypatch, caplog):
+    """That is said once, and no more is told than is known since."""
     take, broken = dashboard.Past.take, [True]
 
     def maybe(past, snapshot):
@@ -413,6 +414,7 @@ async def test_what_cannot_be_noted_costs_the_past_alone(monkeypatch):
             hall.goes_on(SEEN)
             await asyncio.sleep(0.03)
             assert await code_of(ask, "/api/view") == 200
+        assert len(caplog.records) == 1
         broken.clear()
         hall.goes_on(SEEN)
         told = {"since": None}

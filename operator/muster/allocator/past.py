@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
@@ -14,31 +13,37 @@ from muster.allocator import view
 from muster.api import quantity
 from muster.scheduler.model import Gang, PodSet, Snapshot, namespace_of
 
-log = logging.getLogger(__name__)
 KEPT: Final = 50_000
 """Rows that are kept at the most: 15 MB."""
+BEHIND: Final = 16
+"""Snapshots that wait to be worked in; of more the oldest are passed over."""
 Row = tuple[int, str, str, str, str, float, int, int]
 """Its number, which grows; node, gang, role, tasks as in a view, devices of each, since, until."""
 
 
 class Past:
-    """Keeps what gangs have given back, by what each cycle sees."""
+    """Keeps what gangs have given back. What cycles saw is worked in by one thread."""
 
     def __init__(self) -> None:
+        self._saw: deque[Snapshot] = deque(maxlen=BEHIND)
         self._rows: deque[Row] = deque()
         self._number = 0
         self._last: Snapshot | None = None
         self.since = math.inf
         """From when on all is known."""
 
+    def forget(self) -> None:
+        """Begin anew."""
+        self._rows, self._last, self.since = deque(), None, math.inf
+
     def saw(self, snapshot: Snapshot) -> None:
-        """Take in what a cycle saw. Raises nothing: the cycle goes on."""
-        try:
-            self.take(snapshot)
-        except Exception:
-            # Anew, so that it knows what it says that it knows.
-            self._rows, self._last, self.since = deque(), None, math.inf
-            log.exception("nobody knows who held what before")
+        """Take note of what a cycle saw, which costs it nothing."""
+        self._saw.append(snapshot)
+
+    def catch_up(self) -> None:
+        """Work in what was seen since."""
+        while self._saw:
+            self.take(self._saw.popleft())
 
     def take(self, snapshot: Snapshot) -> None:
         """Take in what a cycle saw: what is held no more has been until then."""

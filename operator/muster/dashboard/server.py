@@ -18,7 +18,7 @@ import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from importlib import resources as packaged
@@ -467,6 +467,26 @@ class Dashboard:
                 self._due = started + max(PAUSE, SHARE * took)
             self._of = of
 
+    async def remember(self, _app: web.Application) -> AsyncIterator[None]:
+        """Record who held what, also without viewers, as long as the page is served."""
+        noting = asyncio.create_task(self._note())
+        yield
+        noting.cancel()
+        await asyncio.gather(noting, return_exceptions=True)
+
+    async def _note(self) -> None:
+        past, failed = self._source.past, False
+        while True:
+            await asyncio.sleep(PAUSE)
+            try:
+                await asyncio.to_thread(past.catch_up)
+            except Exception:
+                # Anew, so that it knows what it says that it knows. That is told once.
+                past.forget()
+                if not failed:
+                    log.exception("nobody knows who held what before")
+                failed = True
+
     def _forget(self) -> None:
         """Forget all views after IDLE seconds without a request."""
         left = self._looked + IDLE - time.monotonic()
@@ -518,4 +538,4 @@ async def serve(address: str, dashboard: Dashboard) -> serving.Server:
     """Serve the page, over TLS beyond this machine. Raises OSError for an address in use."""
     local = address.rpartition(":")[0] in LOOPBACK
     tls = None if local else await asyncio.to_thread(serving.own_context, "muster-dashboard")
-    return await serving.start(address, dashboard.routes(), tls)
+    return await serving.start(address, dashboard.routes(), tls, beside=dashboard.remember)

@@ -12,7 +12,7 @@ import logging
 import ssl
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, cast
 
 from aiohttp import web
@@ -40,12 +40,20 @@ def own_context(name: str) -> ssl.SSLContext:
     return context
 
 
+Beside = Callable[[web.Application], AsyncIterator[None]]
+
+
 class Server:
     """What is served at one address, to so many connections at the most."""
 
-    def __init__(self, handlers: list[web.RouteDef], largest: int) -> None:
+    def __init__(
+        self, handlers: list[web.RouteDef], largest: int, beside: Beside | None = None
+    ) -> None:
+        """Serve `handlers`; `beside` runs from before the first request to after the last one."""
         app = web.Application(client_max_size=largest, middlewares=[self._attend])
         app.add_routes(handlers)
+        if beside is not None:
+            app.cleanup_ctx.append(beside)
         # Unpacked before authentication: 1 MB would block the event loop for seconds.
         self._runner = web.AppRunner(
             app,
@@ -209,9 +217,10 @@ async def start(
     handlers: list[web.RouteDef],
     tls: ssl.SSLContext | None,
     largest: int = 2**20,
+    beside: Beside | None = None,
 ) -> Server:
     """Serve on `host:port`, questions of at most so many bytes. Raises OSError if it is taken."""
     host, _, port = address.rpartition(":")
-    server = Server(handlers, largest)
+    server = Server(handlers, largest, beside)
     await server.listen(host.strip("[]") or None, int(port), tls)
     return server
