@@ -82,6 +82,7 @@ def facts_of(given, job, *, charges=None, rules=RULES, pods=None):
         of=("", 0, 0, 0),
         answers={},
         tasks=gangs.task_sets(job, rules, gangs.templates(job), charges or {}),
+        obstacle=None,
         wanted=job.pod_names(job.replicas),
         free=frozenset(),
         late=gangs.late_names(job),

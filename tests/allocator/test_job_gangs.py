@@ -9,7 +9,7 @@ from muster.allocator import tracker
 from muster.allocator.tracker import NOT_NOW, PATIENCE, Arrived, Bind, Departure, Evict
 from muster.allocator.verdict import RECORDED, Cause
 from muster.api import edge
-from muster.api.reasons import DeletionReason
+from muster.api.reasons import DeletionReason, Reason
 from muster.controller.model import Refusal
 from muster.scheduler.model import PODS
 from support.apiserver.memory import START, tfjob
@@ -954,6 +954,18 @@ class TestQuotas:
         assert s.look() is during
         s.store.gone("ResourceQuota", "team", "few", "uid-few")
         assert role_of(s.look()).charge == {}
+
+    def test_pods_that_no_quota_lets_in(self):
+        """The gang is refused with what its template lacks, unless it was let in before."""
+        s = JobStory()
+        self.quota(s, requests__memory="4Gi")
+        refusal = s.look().refusal
+        assert refusal.reason == Reason.EXCEEDS_RESOURCE_QUOTA
+        lacks = 'worker does not name requests.memory, which resource quota "few"'
+        assert lacks in refusal.sentence
+        s.pod(W0)
+        gang = s.look()
+        assert (gang.admitted, gang.refusal) == (True, None)
 
     def test_the_defaults_of_a_limit_range(self):
         """They are part of what a pod takes, of its node and of the quota."""

@@ -160,6 +160,48 @@ def test_defaults_of_a_range():
     assert Admission(ranges=[limits("Pod", max={"cpu": "1"})]).admitted(same) is same
 
 
+CPU, MEMORY = quota(hard={"requests.cpu": "4"}), {"limits.memory": "4"}
+
+
+@pytest.mark.parametrize(
+    ("by", "pod", "says"),
+    [
+        (quota(), template(), ""),
+        (CPU, template(requests={"cpu": "1"}), ""),
+        (CPU, template(limits={"cpu": "1"}), ""),
+        (CPU, template(), 'does not name requests.cpu, which resource quota "few" asks of'),
+        (CPU, template(resources={"limits": {"memory": "1"}}), ""),
+        (CPU, template(requests={"cpu": "1"}, initContainers=[{}]), "does not name requests.cpu"),
+        (quota(hard=MEMORY), template(requests={"memory": "1"}), "does not name limits.memory"),
+        (quota(hard=MEMORY, scopes=["Terminating"]), template(), ""),
+        (limits(max={"cpu": "2"}), template(limits={"cpu": "2"}), ""),
+        (
+            limits(max={"cpu": "2"}),
+            template(limits={"cpu": "2500m"}),
+            'has 2500m cpu, the max for a container is 2 by limit range "range"',
+        ),
+        (
+            limits(min={"memory": "1Gi"}),
+            template(requests={"memory": "1Mi"}),
+            "has 1Mi memory, the min for a container is 1Gi",
+        ),
+        (
+            limits("Pod", max={"cpu": "1"}),
+            template(limits={"cpu": "2"}),
+            "has 2 cpu, the max for a pod is 1",
+        ),
+        (limits("PersistentVolumeClaim", max={"storage": "1"}), template(), ""),
+    ],
+)
+def test_pods_that_would_be_refused(by, pod, says):
+    """The sentence names the role, the amounts and the object that refuses."""
+    views = ([by], []) if hasattr(by, "hard") else ([], [by])
+    found = Admission(*views).obstacle("worker", pod)
+    assert (found.sentence if found else "worker ").startswith(f"worker {says}")
+    assert bool(found) is bool(says)
+    assert found is None or not found.reason.ever_possible
+
+
 @pytest.mark.parametrize(
     ("kinds", "limited"), [((), False), (("Pod", "X"), False), (("Pod", "Container"), True)]
 )
@@ -169,15 +211,17 @@ def test_limit_range_for_containers_bounds_added_containers(kinds, limited):
     assert Admission(ranges=ranges).limits_containers is limited
 
 
-def test_added_container_under_a_limit_range_requests_what_the_framework_container_does():
+def test_added_container_is_no_obstacle_under_a_limit_range():
     """Workers whose own container reaches the minimum are not refused for Muster's container."""
+    admission = Admission(ranges=[limits(min={"cpu": "1"})])
     document = of_kind("PyTorchJob", Master=1, Worker=1)
     for role in document["spec"]["pytorchReplicaSpecs"].values():
         (container,) = role["template"]["spec"]["containers"]
         container["resources"] = {"requests": {"cpu": "2"}}
     job = load(FRAMEWORKS["PyTorchJob"], document)
-    (added,) = gangs.templates(job, limited=True)["Worker"]["spec"]["initContainers"]
-    assert (added["name"], added["resources"]["requests"]) == ("init-pytorch", {"cpu": "2"})
+    made = gangs.templates(job, limited=admission.limits_containers)["Worker"]
+    assert [c["name"] for c in made["spec"]["initContainers"]] == ["init-pytorch"]
+    assert admission.obstacle("worker", admission.admitted(made)) is None
 
 
 def test_the_book():

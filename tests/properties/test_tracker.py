@@ -431,7 +431,7 @@ def of_a_job(pods):
     wanted = job.pod_names(job.replicas)
     sets = gangs.task_sets(job, RULES, gangs.templates(job), {})
     rest = {"free": frozenset(), "late": frozenset()}
-    made = Template(("", 0, 0, 0), {}, sets, wanted=wanted, **rest)
+    made = Template(("", 0, 0, 0), {}, sets, None, wanted=wanted, **rest)
     return members.job_facts(job, pods, made, SETTINGS, BLANK)
 
 

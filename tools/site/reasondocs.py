@@ -80,8 +80,8 @@ ROWS: Final[Mapping[Reason, Row]] = {
         "Use another queue, or raise the `capability` or `borrowingLimit` of the queue.",
     ),
     Reason.EXCEEDS_RESOURCE_QUOTA: Row(
-        "A ResourceQuota of the namespace does not allow the pods of the gang.",
-        "Request less, or change the quota.",
+        "A ResourceQuota or LimitRange of the namespace does not allow the pods of the gang.",
+        "Request less, name the resources that the quota requires, or change the quota.",
     ),
     Reason.QUEUE_NOT_FOUND: Row(
         "The queue that the gang names does not exist.",

@@ -194,6 +194,7 @@ class Template:
     answers: Mapping[str, Answer]
     """Role -> what a dry run has shown of its pods."""
     tasks: tuple[TaskSet, ...]
+    obstacle: Refusal | None
     wanted: AbstractSet[str]
     free: AbstractSet[str]
     late: AbstractSet[str]
@@ -396,15 +397,18 @@ class JobMembers(_Kind):
         admission = self._store.quotas.admission(job.namespace)
         admitted: dict[str, Json] = {}
         charges: dict[str, Mapping[str, int]] = {}
+        obstacle: Refusal | None = None
         free: list[Replica] = []
         templates = gangs.templates(job, rules.priorities, limited=admission.limits_containers)
         for replica in job.replicas:
             role, written = replica.role, templates[replica.type]
             answer = answers.get(role)
             if answer is not None and answer.stored:
+                # The dry run has checked quotas and limits.
                 whole = answer.applied(written)
             else:
                 whole = admission.admitted(written)
+                obstacle = obstacle or admission.obstacle(role, whole)
             admitted[replica.type], charges[role] = whole, admission.charge(whole)
             if tasks.gated(whole) or not gangs.ours(replica, rules):
                 free.append(replica)
@@ -414,6 +418,7 @@ class JobMembers(_Kind):
             of=of,
             answers=answers,
             tasks=gangs.task_sets(job, rules, admitted, charges),
+            obstacle=obstacle,
             service=service,
             wanted=job.pod_names(job.replicas),
             free=job.pod_names(free),
@@ -528,6 +533,7 @@ def job_facts(
         # Pods that remain from the run before a suspension do not admit members of the next run.
         youngest=_youngest(p for p in counted if not p.deleting or standing.was_admitted(job)),
         running_since=gangs.running_since(job),
+        obstacle=template.obstacle,
         coming={
             dimension: lacking * each for dimension, each in template.service.items() if lacking
         },

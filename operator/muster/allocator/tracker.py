@@ -132,6 +132,8 @@ class GangFacts:
     """When the last of those that hold a node was created; None: none does."""
     running_since: float | None = None
     """By its own condition."""
+    obstacle: Refusal | None = None
+    """Why no pod of it could be created, for one that was not let in before."""
     coming: Mapping[str, int] = field(default_factory=dict)
     """Quota dimension -> what Services of its pods take that are still to be created."""
     written: Verdict | None = None
@@ -851,6 +853,11 @@ def _input(turn: _Turn, hold_until: float | None, *, barred: bool) -> GangInput:
     turn.remember(avoided=_only(memory.avoided, avoided))
     # What it has grown by has no claim on room: it is let in as any gang is.
     admitted = _is_admitted(memory, facts) and (growth == 0 or mends)
+    refusal = facts.asks.refusal
+    # A gang that runs keeps its claim: a quota that has become smaller lets its pods be replaced
+    # again some day, and the API server says it of each pod until then.
+    if facts.obstacle is not None and not admitted:
+        refusal, pending = facts.obstacle, {}
     if facts.coming:
         pending = Counter(pending) + Counter(facts.coming)
     return replace(
@@ -862,7 +869,7 @@ def _input(turn: _Turn, hold_until: float | None, *, barred: bool) -> GangInput:
         pending={name: amount for name, amount in pending.items() if amount},
         admitted=admitted,
         hold_until=hold_until,
-        refusal=NOT_NOW if barred else facts.asks.refusal,
+        refusal=NOT_NOW if barred else refusal,
         started=_since(facts, memory.placed_at),
         guarded=facts.guarded,
         unevictable=turn.now < memory.unevictable_until,

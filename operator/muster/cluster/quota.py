@@ -9,10 +9,11 @@ from typing import Final, TypeVar
 
 from muster.api import podtemplate, quantity
 from muster.api.model import Json
+from muster.api.reasons import Reason
 from muster.cluster import runtimeclass, tables
 from muster.cluster.runtimeclass import Runtimes, RuntimeView
 from muster.cluster.selectors import Expression, meets
-from muster.scheduler.model import Quota
+from muster.scheduler.model import Quota, Refusal
 
 POD: Final = 1000
 _COUNTS: Final = ("pods", "count/pods")
@@ -21,6 +22,15 @@ _CLAIMS: Final = ("persistentvolumeclaims", "count/persistentvolumeclaims")
 _OF_CLASS: Final = "storageclass.storage.k8s.io/"
 """Ends what stands before a resource of claims, after the name of their class and a dot."""
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", "hugepages-")
+_NAMED: Final = {
+    "cpu": ("requests", "cpu"),
+    "memory": ("requests", "memory"),
+    "requests.cpu": ("requests", "cpu"),
+    "requests.memory": ("requests", "memory"),
+    "limits.cpu": ("limits", "cpu"),
+    "limits.memory": ("limits", "memory"),
+}
+"""Resources that every container must name where a quota has them: where, and which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +134,19 @@ class Admission:
             for resource in _SERVICES
             if resource in quota.hard
         }
+
+    def obstacle(self, role: str, admitted: Json) -> Refusal | None:
+        """Return why the API server would take no pod of that template at all, or None."""
+        spec = admitted.get("spec") or {}
+        for quota in self._counting(spec):
+            for resource in quota.hard:
+                if resource in _NAMED and not _names(spec, *_NAMED[resource]):
+                    text = f"{role} does not name {resource}, which resource quota "
+                    text += f'"{quota.name}" asks of every container'
+                    return Refusal(Reason.EXCEEDS_RESOURCE_QUOTA, text)
+        items = ((view, item) for view in self.ranges for item in view.items)
+        text = next((text for view, item in items for text in _broken(spec, view, item)), "")
+        return Refusal(Reason.EXCEEDS_RESOURCE_QUOTA, f"{role} {text}") if text else None
 
     def _counting(self, spec: Json) -> Iterator[QuotaView]:
         for quota in self.quotas:
@@ -311,6 +334,18 @@ def counts_failed(dimension: str) -> bool:
     return dimension.endswith(("/count/pods", "/persistentvolumeclaims", "requests.storage"))
 
 
+def _names(spec: Json, part: str, resource: str) -> bool:
+    # A limit stands for the request that is left out.
+    parts = (part, "limits") if part == "requests" else (part,)
+    # Any resources of the whole pod stand for all of its containers, as for the API server.
+    lists = () if spec.get("resources") else podtemplate.LISTS
+    holders = (holder for key in lists for holder in spec.get(key) or ())
+    return all(
+        any(resource in ((holder.get("resources") or {}).get(p) or {}) for p in parts)
+        for holder in holders
+    )
+
+
 def _best_effort(spec: Json) -> bool:
     # The class of service depends on the containers alone, not on the overhead of the runtime.
     bare = {**spec, "overhead": None}
@@ -343,3 +378,29 @@ def _in_scope(scope: Scope, spec: Json) -> bool:
     known = _SCOPES.get(scope.name)
     # A scope that is unknown here counts nothing: the API server judges the pods that it matches.
     return known is not None and known(spec)
+
+
+def _broken(spec: Json, view: LimitView, item: Json) -> Iterator[str]:
+    whole = {"Container": "a container", "Pod": "a pod"}.get(item.get("type", ""))
+    if whole is None:
+        return
+    holders = [spec] if item["type"] == "Pod" else spec.get("containers") or ()
+    for holder in holders:
+        asked = _held(holder, item["type"], "requests")
+        allowed = _held(holder, item["type"], "limits")
+        for sign, bound, amounts in ((1, "max", allowed), (-1, "min", asked)):
+            for resource, text in (item.get(bound) or {}).items():
+                amount = amounts.get(resource)
+                if amount is not None and sign * amount > sign * quantity.units(resource, text):
+                    yield (
+                        f"has {quantity.format(resource, amount)} {resource}, the {bound} for "
+                        f'{whole} is {text} by limit range "{view.name}"'
+                    )
+
+
+def _held(holder: Json, kind: str, part: str) -> Mapping[str, int]:
+    if kind == "Pod":
+        return podtemplate.requests(holder if part == "requests" else _limits(holder))
+    resources = holder.get("resources") or {}
+    amounts = _amounts(resources.get(part))
+    return amounts or (_amounts(resources.get("limits")) if part == "requests" else {})
