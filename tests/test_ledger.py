@@ -18,9 +18,9 @@ SLACK = 60
 LEDGER = {
     "allocator": 5830,
     "api": 2912,
-    "cluster": 6018,
+    "cluster": 6011,
     "commands": 5424,
-    "controller": 4084,
+    "controller": 4066,
     "dashboard": 547,
     "frameworks": 2743,
     "gang": 1439,
@@ -29,7 +29,7 @@ LEDGER = {
     "muster": 1138,
     "runtime": 2136,
     "scheduler": 9803,
-    "store": 3033,
+    "store": 3025,
     "tests": 69029,
     "tools": 3868,
 }

@@ -15,14 +15,7 @@ from muster.cluster import nodes, tables
 from muster.cluster.nodes import NodeColumns
 from muster.cluster.podindex import Answer, PodIndex, TermIndex, required_labels
 from muster.cluster.pods import PodShape, PodUse
-from muster.cluster.selectors import (
-    Identity,
-    Labels,
-    PodAffinityTerm,
-    Selection,
-    chosen,
-    unused,
-)
+from muster.cluster.selectors import Identity, Labels, PodAffinityTerm, Selection, chosen, unused
 from muster.scheduler.budget import DEFERRED, MATCH, ROWS, TERM, Budget
 from muster.scheduler.model import (
     AffinityTerm,

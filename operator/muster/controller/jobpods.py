@@ -12,12 +12,7 @@ from typing import Any, Final
 
 from muster.api import names
 from muster.api.edge import cut
-from muster.api.model import (
-    BatchView,
-    Job,
-    PodView,
-    Replica,
-)
+from muster.api.model import BatchView, Job, PodView, Replica
 from muster.api.owner import Owner
 from muster.api.status import ReplicaStatus
 from muster.controller.model import Observed, View

@@ -11,13 +11,7 @@ from muster.api import deletion
 from muster.api.deletion import Evidence
 from muster.api.model import GroupView, Json, ObjectView, PodView
 from muster.api.reasons import DeletionReason
-from muster.controller import (
-    dependents,
-    gangstatus,
-    podgroup,
-    policies,
-    replacement,
-)
+from muster.controller import dependents, gangstatus, podgroup, policies, replacement
 from muster.controller.jobpods import Member, PodFate, is_leftover, is_orphan
 from muster.controller.model import Action, Create, Delete, Patch
 from muster.controller.scope import Scope

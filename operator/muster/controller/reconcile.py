@@ -35,14 +35,7 @@ from muster.controller import (
     templates,
 )
 from muster.controller.jobpods import PodFate, is_old
-from muster.controller.model import (
-    Action,
-    Context,
-    Emit,
-    Observed,
-    RequeueAfter,
-    SetStatus,
-)
+from muster.controller.model import Action, Context, Emit, Observed, RequeueAfter, SetStatus
 from muster.controller.scope import Scope, scope_of
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, standing

@@ -16,15 +16,7 @@ from typing import Any, Final, TypeVar
 
 from muster import frameworks
 from muster.api import edge, names
-from muster.api.model import (
-    BatchView,
-    GroupView,
-    Job,
-    Json,
-    ObjectView,
-    PodView,
-    Unreadable,
-)
+from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView, Unreadable
 from muster.cluster import cautious, nodes, pdb, queues, quota, runtimeclass, storage
 from muster.cluster.dryrun import DryRuns
 from muster.cluster.gangs import PriorityClass
