@@ -20,7 +20,7 @@ LEDGER = {
     "api": 2912,
     "cluster": 6011,
     "commands": 5424,
-    "controller": 4066,
+    "controller": 4056,
     "dashboard": 547,
     "frameworks": 2743,
     "gang": 1439,

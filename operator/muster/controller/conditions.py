@@ -30,7 +30,7 @@ _EXCLUDES: Final = {
     names.Condition.RESTARTING: names.Condition.RUNNING,
 }
 """Setting the one removes the other."""
-ENDS: Final = (names.Condition.SUCCEEDED, names.Condition.FAILED)
+_ENDS: Final = (names.Condition.SUCCEEDED, names.Condition.FAILED)
 _GOING: Final = (PodFate.GOES, PodFate.COUNTED, PodFate.PEER_LOST)
 _AWAY: Final = (PodFate.GOES, PodFate.LOST, PodFate.UNREACHABLE, PodFate.PEER_LOST)
 """Pods that count nowhere."""
@@ -42,6 +42,8 @@ _WAITING: Final = frozenset(
         GangPhase.RELEASED,
     }
 )
+_VERDICT: Final = " Waiting: "
+"""Separates a condition's own message from that of the verdict."""
 _STATES: Final = (
     (names.Condition.FAILED, names.JobState.FAILED),
     (names.Condition.SUCCEEDED, names.JobState.SUCCEEDED),
@@ -73,7 +75,7 @@ def with_condition(conditions: Conditions, new: Condition) -> Conditions:
         new = replace(new, transitioned=old.transitioned)
     excluded = _EXCLUDES.get(names.Condition(new.type))
     kept = [c for c in conditions if c.type not in (new.type, excluded)]
-    if new.type in ENDS:
+    if new.type in _ENDS:
         runs = names.Condition.RUNNING
         kept = [replace(c, status="False") if c.type == runs else c for c in kept]
     return (*kept, new)
@@ -169,10 +171,10 @@ def state(status: JobStatus) -> names.JobState:
     found = next((shown for type_, shown in _STATES if status.is_true(type_)), None)
     if found is not None:
         return found
-    return names.JobState.QUEUED if waits(status) else names.JobState.CREATED
+    return names.JobState.QUEUED if _waits(status) else names.JobState.CREATED
 
 
-def waits(status: JobStatus) -> bool:
+def _waits(status: JobStatus) -> bool:
     """Say whether the job's gang waits for its turn."""
     return status.gang is not None and status.gang.state in _WAITING
 
@@ -293,7 +295,7 @@ def begun(scope: Scope, status: JobStatus, made: Sequence[Action]) -> JobStatus:
 def finished(scope: Scope) -> JobStatus:
     """Return the status of a finished job, with what the operator that ended it left out."""
     before = scope.job.status
-    ends = (before.condition(end) for end in ENDS)
+    ends = (before.condition(end) for end in _ENDS)
     time = next((c.transitioned for c in ends if c and c.status == "True"), 0.0)
     known = before.completion_time is not None
     after = before if known else replace(before, completion_time=time or _whole(scope.now))
@@ -399,7 +401,7 @@ def _changes(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Ite
     elif (
         before.is_true(names.Condition.RUNNING)
         and not any(replica.active for replica in counted.values())
-        and waits(before)
+        and _waits(before)
     ):
         text = f"job {scope.job.name} is restarting because its gang was released."
         yield _of(scope, names.Condition.RESTARTING, text)
@@ -477,3 +479,27 @@ def _shows_running(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> bool:
 
 def _set(scope: Scope, step: Outcome) -> Condition:
     return _of(scope, step.end, step.message, reason=step.reason)
+
+
+def explained(job: Job, after: JobStatus) -> JobStatus:
+    """Return the new status of a MultiKueue copy with its details in the newest condition.
+
+    Kueue copies no `state`, `gang` or `firstFailure`.
+    """
+    # Once the job has finished, its conditions are final.
+    if not job.is_multikueue_copy or job.status.finished or not after.conditions:
+        return after
+    *others, newest = map(_plain, after.conditions)
+    first, gang, message = after.first_failure, after.gang, newest.message
+    if after.finished and first is not None:
+        message += f" {first} {first.message}".rstrip()
+    elif gang is not None and gang.message and _waits(after):
+        message += f"{_VERDICT}{gang.message}"
+    return replace(after, conditions=(*others, replace(newest, message=message)))
+
+
+def _plain(old: Condition) -> Condition:
+    """Return the condition without the verdict of an earlier reconcile."""
+    if old.type in _ENDS:
+        return old
+    return replace(old, message=old.message.partition(_VERDICT)[0])

@@ -26,7 +26,6 @@ from muster.controller import (
     gangrestart,
     gangstatus,
     meaning,
-    multikueue,
     podgroup,
     podproblems,
     pods,
@@ -274,7 +273,7 @@ def _awaits_verdict(scope: Scope) -> bool:
 def _status_writes(scope: Scope, after: JobStatus, emits: Iterable[Emit]) -> Iterator[Action]:
     before, after = scope.job.status, _latched(scope, after)
     # Events have the plain messages: the log repeats them, and program output must not be there.
-    written = multikueue.explained(scope.job, after)
+    written = conditions.explained(scope.job, after)
     # Times are whole seconds, so that a reconcile without changes writes nothing.
     if written != before:
         yield SetStatus(status.write(written))
