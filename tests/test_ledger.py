@@ -17,10 +17,10 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 5830,
-    "api": 2912,
+    "api": 2908,
     "cluster": 6011,
     "commands": 5424,
-    "controller": 4056,
+    "controller": 4046,
     "dashboard": 547,
     "frameworks": 2743,
     "gang": 1439,
@@ -29,7 +29,7 @@ LEDGER = {
     "muster": 1138,
     "runtime": 2136,
     "scheduler": 9803,
-    "store": 3025,
+    "store": 3017,
     "tests": 69029,
     "tools": 3868,
 }

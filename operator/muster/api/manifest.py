@@ -135,12 +135,8 @@ def _no_constant(name: str) -> NoReturn:
     raise json.JSONDecodeError(name, "", 0)
 
 
-def _json_int(text: str) -> int | float:
-    return _number(int(text) if len(text) <= MAX_DIGITS else float(text))
-
-
 _JSON: Final = json.JSONDecoder(
-    parse_int=_json_int,
+    parse_int=lambda text: _number(int(text) if len(text) <= MAX_DIGITS else float(text)),
     parse_float=lambda text: _number(float(text)),
     parse_constant=_no_constant,
 )

@@ -54,7 +54,9 @@ def _of(scope: Scope, member: Member) -> Iterator[str]:
     elif pod.unreachable or pod.lost:
         return  # the verdict reports more on its node
     elif pod.deletion:
-        yield from _terminates(scope, member)
+        if scope.now >= pod.deletion + TERMINATION_SECONDS:
+            since = format_time(pod.deletion)
+            yield f"{_which(pod, '')} is Terminating; its grace period ended at {since}."
     elif member.fate is PodFate.STAYS and not pod.terminal:
         kinds = (_waits, _crashed, _ended_alone, _is_unready, _was_rejected)
         yield from islice((text for kind in kinds for text in kind(scope, member)), 1)
@@ -68,13 +70,6 @@ def _times(member: Member) -> Iterator[float]:
         if pod.unready is not None:
             yield pod.unready.since + START_SECONDS
         yield from (end.at + LONG_RUN for end in pod.past_failures)
-
-
-def _terminates(scope: Scope, member: Member) -> Iterator[str]:
-    pod = member.pod
-    if scope.now >= pod.deletion + TERMINATION_SECONDS:
-        since = format_time(pod.deletion)
-        yield f"{_which(pod, '')} is Terminating; its grace period ended at {since}."
 
 
 def _is_unready(scope: Scope, member: Member) -> Iterator[str]:

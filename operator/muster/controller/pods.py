@@ -298,13 +298,6 @@ def teardown(
     yield from dependents.removals(scope, ending)
 
 
-def end_of_configs(scope: Scope) -> Iterator[Delete]:
-    """Yield the deletion of the config maps, once no pod is left that may refer to them."""
-    # A pod that starts last, or still pulls its image, would hang without its ConfigMap.
-    if not scope.roster.own:
-        yield from dependents.removals(scope, scope.observed.configs)
-
-
 def may_create(scope: Scope) -> bool:
     """Say whether new pods may appear, as far as server, gang scheduler and back-off allow."""
     rested = scope.now >= (policies.restart_due(scope.job) or 0.0)

@@ -106,10 +106,6 @@ class Children:
         if before != after:
             self._makes(before, after)
 
-    def job_ended(self, job: Owner) -> None:
-        """Forget what is kept for the sake of a job that is gone."""
-        self.losses.pop(job, None)
-
     def _makes(self, before: ObjectView | None, after: ObjectView | None) -> None:
         for batch in (before, after):
             if isinstance(batch, BatchView) and batch.owner is not None:

@@ -344,7 +344,7 @@ class Jobs:
     def _end(self, key: str, entry: _JobEntry) -> None:
         for of_autoscaler in (False, True):
             self._refusals.pop((key, of_autoscaler), None)
-        self._children.job_ended(entry.owner)
+        self._children.losses.pop(entry.owner, None)
         # A job that was never parsed is parsed now: managedBy decides.
         job = entry.job or load(entry.framework, entry.document, self._site)
         if policies.manages(job, entry.framework.of_version(job.api_version)):

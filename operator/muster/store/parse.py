@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -51,11 +52,6 @@ MAX_ENTRIES = 4096
 """Maximum entries of the maps and lists of a group, each of which takes up to 500 bytes."""
 SHARED_KEY_CHARS = 64
 """Length from which the JSON parser no longer shares equal strings of many documents."""
-
-
-@lru_cache(maxsize=4096)
-def _shared_key(key: str) -> str:
-    return key
 
 
 @lru_cache(maxsize=4096)
@@ -397,7 +393,7 @@ def parse(
     labels = few_labels(metadata)
     if any(len(key) >= SHARED_KEY_CHARS for key in labels):
         # The pods of a job have equal keys: up to 256 of 317 characters.
-        labels = {_shared_key(key): value for key, value in labels.items()}
+        labels = {sys.intern(key): value for key, value in labels.items()}
     document = {**document, "metadata": {**metadata, "labels": labels}}
     if not backend.embedded:
         return PodEntry(pod(document, now=now()), None)
