@@ -24,7 +24,7 @@ LEDGER = {
     "dashboard": 547,
     "frameworks": 2743,
     "gang": 1439,
-    "kube": 3446,
+    "kube": 3436,
     "local": 3003,
     "muster": 1138,
     "runtime": 2136,

@@ -663,12 +663,9 @@ async def _check(response: aiohttp.ClientResponse) -> None:
 
 
 def _error(response: aiohttp.ClientResponse, content: bytes) -> ApiError:
-    try:
-        status = from_json(content)
-    except ValueError:
-        status = {}
-    if not isinstance(status, dict):
-        status = {}
+    status: Mapping[str, object] = {}
+    with contextlib.suppress(ValueError):
+        status = mapping(from_json(content))
     after = response.headers.get("Retry-After")
     message = str(status.get("message") or content[:500].decode(errors="replace"))
     return ApiError(

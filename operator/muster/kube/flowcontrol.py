@@ -32,7 +32,7 @@ class PriorityLevel(IntEnum):
 
 
 SHARE = 1
-"""Places that a class keeps while a more urgent one is at work, so that nothing starves."""
+"""Places of a class while a more urgent one is at work, also beyond the width: none starves."""
 LINGER = 0.02
 """Seconds for which a class counts as at work after its last request: the next pass of the same
 sort is about to begin, and what the API server does for others meanwhile would delay it."""
@@ -154,7 +154,7 @@ class FlowControl:
         for urgency in PriorityLevel:
             queue = self._waiting[urgency]
             limit = SHARE if urgent else self._free + self._inside[urgency]
-            while queue and self._inside[urgency] < limit and self._room(urgency):
+            while queue and self._inside[urgency] < limit:
                 # Whatever is late in the namespace of the lease, leadership is never barred.
                 barred = self._late.barred if urgency else ()
                 found = queue.first(barred)
@@ -173,10 +173,6 @@ class FlowControl:
         # Time alone ends a class's work, and no request need come that would look.
         if self._queued and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LINGER, self._again)
-
-    def _room(self, urgency: PriorityLevel) -> bool:
-        """Say whether a place is free; a class's first ones may go beyond the width."""
-        return self._free > 0 or self._inside[urgency] < SHARE
 
     def _again(self) -> None:
         self._timer = None

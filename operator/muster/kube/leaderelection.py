@@ -146,12 +146,11 @@ class LeaderElector:
         for pause in AGAIN:
             try:
                 await self._return()
-            except ApiError as error:
+            except (ApiError, *BROKEN) as error:
                 # A conflict: the last renewal was still under way.
-                if error.code != 409 and not error.passing("PUT"):
+                conflict = isinstance(error, ApiError) and error.code == 409
+                if isinstance(error, ApiError) and not (conflict or error.passing("PUT")):
                     raise
-                log.info("the lease is given back once more: %s", error.message)
-            except BROKEN as error:
                 log.info("the lease is given back once more: %s", error)
             else:
                 return
@@ -186,12 +185,10 @@ class LeaderElector:
                     if self._fenced.lease_until < math.inf:
                         self._fenced.lease_until = 0.0
                     return False
-        except ApiError as error:
-            if error.code not in (404, 409):
-                log.warning("lease %s/%s: %s", self._namespace, self._name, error.message)
-        except BROKEN as error:
-            why = str(error) or type(error).__name__
-            log.warning("lease %s/%s: %s", self._namespace, self._name, why)
+        except (ApiError, *BROKEN) as error:
+            if not (isinstance(error, ApiError) and error.code in (404, 409)):
+                why = str(error) or type(error).__name__
+                log.warning("lease %s/%s: %s", self._namespace, self._name, why)
         else:
             # Time before the request: the fence must fall before another clock expires the lease.
             self._fenced.lease_until = started + self._timings.renew
