@@ -27,7 +27,7 @@ LEDGER = {
     "kube": 3436,
     "local": 3003,
     "muster": 1138,
-    "runtime": 2136,
+    "runtime": 2129,
     "scheduler": 9803,
     "store": 3017,
     "tests": 69029,

@@ -153,11 +153,10 @@ class Operator:
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
         self.operators = [row.operator.name for row in rows]
         self.grants = Grants(connection, self.informers, rows, settings.namespaces, self._trigger)
-        self.overlay = settings.overlay
         name = self.lock_namespace, settings.leader_election_id
         lease = name if settings.leader_elect else None
         self.needed = permissions.needed(self.backend, self.frameworks, settings.namespaces, lease)
-        self.losses = Losses(connection, self.needed, self.overlay, self._permissions_changed)
+        self.losses = Losses(connection, self.needed, settings.overlay, self._permissions_changed)
         self.metrics.missing_permissions.set_function(lambda: len(self.losses.missing))
         self.problem, self.unfollowed = "starting", ""
         self._stop = asyncio.Event()
@@ -240,7 +239,7 @@ class Operator:
         return True
 
     async def _ask(self) -> None:
-        await access.wait(self.kube, self.needed, self.overlay, self._lacking)
+        await access.wait(self.kube, self.needed, self.settings.overlay, self._lacking)
         self.kube.denied = self._doubt
         # Before any pass: a kind whose permissions are unknown counts as not permitted.
         await self.grants.look()

@@ -171,6 +171,7 @@ class _Life:
         """Return one raw-event handler per kind and our own way to the server."""
         made = kopf.OperatorRegistry()
 
+        @kopf.on.login(registry=made)
         async def login(**_: Any) -> kopf.AiohttpSession:
             return kopf.AiohttpSession(
                 server=self.kube.host,
@@ -178,7 +179,6 @@ class _Life:
                 default_namespace=self.kube.namespace,
             )
 
-        kopf.on.login(registry=made)(login)
         for framework in self.frameworks:
             # on.event writes nothing on the user's objects: no finalizer, no annotation.
             kopf.on.event(

@@ -150,10 +150,8 @@ class Reconciler:
         self._unstored: dict[str, frozenset[str]] = {}
         """Kind of jobs -> fields of its status that the server left out when they last came."""
         # The allocator inside needs no group object to place the pods.
-        late = (
-            {api.kind: PriorityLevel.SUPPORT for api in backend.apis} if backend.embedded else {}
-        )
-        self._urgencies = {**URGENCY, **late}
+        late = backend.apis if backend.embedded else ()
+        self._urgencies = URGENCY | {api.kind: PriorityLevel.SUPPORT for api in late}
         self._writers: dict[type[Action], Callable[[_Turn, Any], Awaitable[bool]]] = {
             Create: self._create,
             DryRun: self._try,
@@ -544,14 +542,10 @@ class Reconciler:
     async def _delete(self, turn: _Turn, action: Delete) -> bool:
         resource = observe.resource(self._store, action.api_version, action.kind)
         path = resource.path(action.namespace, action.name)
-        pod = (
-            self._store.children.pod(action.namespace, action.name)
-            if action.kind == "Pod"
-            else None
-        )
-        grace = None if pod is None else binder.grace(self._store, pod)
-        if action.force:
-            grace = 0
+        grace = 0 if action.force else None
+        if action.kind == "Pod" and not action.force:
+            pod = self._store.children.pod(action.namespace, action.name)
+            grace = None if pod is None else binder.grace(self._store, pod)
         still, level = partial(self._is_due, turn.job, action), PriorityLevel.PLACEMENT
         try:
             left = await self._kube.delete(path, action.uid, level, grace=grace, still=still)
