@@ -19,7 +19,7 @@ LEDGER = {
     "allocator": 5830,
     "api": 2908,
     "cluster": 6011,
-    "commands": 5424,
+    "commands": 5411,
     "controller": 4046,
     "dashboard": 547,
     "frameworks": 2743,

@@ -166,18 +166,12 @@ def _next(
             pending = option if option is not None and option.nargs != 0 else None
         elif places and isinstance(places.pop(0), Subparsers):
             return
-    if pending is not None:
-        yield from ((str(choice), "") for choice in pending.choices or ())
-    elif begun.startswith("-"):
+    place = pending or next(iter(places), None)
+    if pending is None and begun.startswith("-"):
         yield from ((word, action.help or "") for word, action in options.items())
-    elif places:
-        yield from _choices(places[0])
-
-
-def _choices(action: argparse.Action) -> Iterator[tuple[str, str]]:
-    if isinstance(action, Subparsers):
-        texts = {each.dest: each.help or "" for each in action._choices_actions}  # noqa: SLF001
+    elif isinstance(place, Subparsers):
+        texts = {each.dest: each.help or "" for each in place._choices_actions}  # noqa: SLF001
         # Commands without a help text are not shown.
-        yield from ((word, texts[word]) for word in action.choices if texts.get(word))
-    else:
-        yield from ((str(choice), "") for choice in action.choices or ())
+        yield from ((word, texts[word]) for word in place.choices if texts.get(word))
+    elif place is not None:
+        yield from ((str(choice), "") for choice in place.choices or ())

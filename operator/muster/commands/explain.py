@@ -53,7 +53,7 @@ def of_job(job: Job, pods: Iterable[PodView] = (), group: GroupView | None = Non
         jobreport.messages(job),
         _placed(pods),
         job.created,
-        _starts(verdict),
+        jobreport.starts(verdict),
         kueue.DISPATCHED if is_dispatched(job) else "",
     )
 
@@ -73,13 +73,8 @@ def of_group(store: Store, key: str) -> Standing:
     queue = edge.text(group.spec.get("queue")) if group else ""
     messages = (verdict.message,) if verdict.message else ()
     created = min(pod.created for pod in pods)
-    return Standing(
-        key, verdict.state, queue, verdict, messages, _placed(pods), created, _starts(verdict)
-    )
-
-
-def _starts(verdict: Verdict) -> str:
-    return time_text(verdict.eta) if verdict.ever_possible else "never as things are"
+    starts, placed = jobreport.starts(verdict), _placed(pods)
+    return Standing(key, verdict.state, queue, verdict, messages, placed, created, starts)
 
 
 def _placed(pods: Iterable[PodView]) -> tuple[tuple[str, str], ...]:

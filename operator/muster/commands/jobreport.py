@@ -110,10 +110,14 @@ def time_text(seconds: float | None) -> str:
     return "" if seconds is None else edge.format_time(seconds)
 
 
+def starts(verdict: Verdict) -> str:
+    """Return the estimated start time, nothing for an unknown one."""
+    return time_text(verdict.eta) if verdict.ever_possible else "never as things are"
+
+
 def table(standings: Sequence[Standing], style: str) -> str:
     """Return one line for each job and gang."""
-    text = output.table(COLUMNS, standings, wide=style == WIDE)
-    return text if standings else "no gangs\n"
+    return output.table(COLUMNS, standings, wide=style == WIDE) if standings else "no gangs\n"
 
 
 def lines(standing: Standing, more: Iterable[str] = ()) -> Iterator[str]:

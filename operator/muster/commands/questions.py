@@ -219,10 +219,7 @@ class Computed:
         if decision is not None:
             verdict = verdicts.of_gang("", "", decision.verdict)
         if not fits(decision):
-            if not verdict.ever_possible:
-                starts = "never as things are"
-            else:
-                starts = "unknown" if verdict.eta is None else edge.format_time(verdict.eta)
+            starts = jobreport.starts(verdict) or "unknown"
         messages = (verdict.message,) if verdict.message else ()
         verdict = replace(verdict, summary=verdict.summary or _size(gang))
         return Standing(
@@ -237,7 +234,7 @@ class Computed:
         else:
             standing = self._standing(key)
             note = "not now" if standing.verdict.ever_possible else ""
-            more = (*self._obstacles(gang, decision), *_minimums(gang))
+            more = self._obstacles(gang, decision)
             found = jobreport.lines(replace(standing, note=note), more)
             lines = iter((*found, *self._costs(decision)))
         return "".join(f"{plain(line)}\n" for line in (*lines, *_queue(self.seen, key)))
@@ -274,7 +271,7 @@ class Computed:
             yield f"  would evict {pod} from {eviction.node} ({eviction.action})"
 
     def _obstacles(self, gang: GangInput, decision: Decision) -> Iterator[str]:
-        """Yield the reasons that rule out nodes, and the holders of short resources."""
+        """Yield what rules out nodes, the holders of short resources, and the minimums."""
         verdict = decision.verdict
         for text, count in verdict.ruled_out.items():
             yield f"  {count} of {len(self.seen.nodes)} nodes: {text}"
@@ -284,6 +281,9 @@ class Computed:
         for resource in named:
             for who, amount in self._holders(resource, nodes)[:HOLDERS]:
                 yield f"  {quantity.format(resource, amount)} {resource} held by {who}"
+        if gang.leasts:
+            listed = ", ".join(f"{least} {role}" for role, least in gang.leasts.items())
+            yield f"  at the least together: {listed}"
 
     def _usable_nodes(self, key: str) -> frozenset[str]:
         """Return the nodes that a member of the gang could use if no pod ran there."""
@@ -309,12 +309,6 @@ class Computed:
         held[OTHERS] = used - held.total()
         found = [(who, amount) for who, amount in held.items() if amount > 0]
         return sorted(found, key=lambda item: (-item[1], item[0]))
-
-
-def _minimums(gang: GangInput) -> Iterator[str]:
-    if gang.leasts:
-        listed = ", ".join(f"{least} {role}" for role, least in gang.leasts.items())
-        yield f"  at the least together: {listed}"
 
 
 def fits(decision: Decision | None) -> bool:
