@@ -25,7 +25,7 @@ LEDGER = {
     "frameworks": 2743,
     "gang": 1439,
     "kube": 3436,
-    "local": 3003,
+    "local": 3002,
     "muster": 1138,
     "runtime": 2129,
     "scheduler": 9803,

@@ -197,9 +197,8 @@ async def watched(where: Cluster, namespace: str, since: float) -> AsyncIterator
         seen = Collection(lambda doc: read(now(), doc), changed, (namespace,))
         return Informer(kube, resource, seen, namespace=namespace)
 
-    rows = frameworks.FRAMEWORKS.values()
-    jobs = (row.resource for row in rows)
-    informers = [*(informer(each, job_sight) for each in jobs), informer(PODS, pod_sight)]
+    informers = [informer(row.resource, job_sight) for row in frameworks.FRAMEWORKS.values()]
+    informers.append(informer(PODS, pod_sight))
     following: list[asyncio.Task[None]] = []
     try:
         try:
