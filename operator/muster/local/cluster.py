@@ -21,15 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster.kube.certificates import PairFiles, self_signed
-from muster.local import (
-    binaries,
-    handle,
-    kubeconfig,
-    layout,
-    nodes,
-    options,
-    processes,
-)
+from muster.local import binaries, handle, kubeconfig, layout, nodes, options, processes
 from muster.local.handle import (
     DOMAIN,
     LOOPBACK,

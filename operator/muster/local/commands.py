@@ -12,14 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.local import (
-    binaries,
-    cluster,
-    layout,
-    nodes,
-    options,
-    processes,
-)
+from muster.local import binaries, cluster, layout, nodes, options, processes
 
 EVAL_FAILS = "false"
 """What `env` prints on errors: `eval` of nothing succeeds, and later commands would use the

@@ -17,14 +17,7 @@ from muster.api import manifest
 from muster.api.names import JobState
 from muster.api.status import JobStatus
 from muster.kube import loops
-from muster.local import (
-    cluster,
-    history,
-    options,
-    processes,
-    runner,
-    timeline,
-)
+from muster.local import cluster, history, options, processes, runner, timeline
 from muster.local.handle import LOOPBACK, Cluster, ClusterError
 from muster.local.history import JobSight, PodSight
 

@@ -20,13 +20,7 @@ from muster import frameworks
 from muster.allocator import binder
 from muster.allocator.loop import Loop
 from muster.api import edge, names, owner
-from muster.api.backoff import (
-    AFTER_REFUSAL,
-    QUOTA,
-    REFUSED,
-    Backoff,
-    after_refusal,
-)
+from muster.api.backoff import AFTER_REFUSAL, QUOTA, REFUSED, Backoff, after_refusal
 from muster.api.edge import mapping
 from muster.api.model import Job, Json, ObjectView
 from muster.api.reasons import DeletionReason
