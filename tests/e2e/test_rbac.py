@@ -153,7 +153,7 @@ def test_a_missing_permission_is_named_before_the_first_job(
     assert api.pods() == []
 
     api.patch(CLUSTER_ROLES, "muster-gang", {"rules": role["rules"]})
-    said = operator.wait_unready("storageclasses.storage.k8s.io; the roles")
+    said = operator.wait_unready("runtimeclasses.node.k8s.io; the roles")
     assert "binding" not in said
     assert operator.stop() == 0  # also while it waits
 
