@@ -27,7 +27,7 @@ LEDGER = {
     "kube": 3436,
     "local": 2980,
     "muster": 1138,
-    "runtime": 2123,
+    "runtime": 2140,
     "scheduler": 9803,
     "store": 3017,
     "tests": 69029,

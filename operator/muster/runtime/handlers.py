@@ -39,6 +39,8 @@ DISCOVERY_SECONDS: Final = 5.0
 """How often the server is asked which kinds it serves: a CRD may come or go at any time."""
 ANSWER_SECONDS: Final = 60.0
 """How long an answer may take. Kopf restarts when a clear answer follows a missing first one."""
+ENDING: Final = 20
+"""How often the tasks of Kopf are canceled, a tenth of a second apart."""
 
 _IDENTITY: Final[Any] = "muster"
 """Peering is off; without a name Kopf looks for that of its user, whom an image need not know."""
@@ -154,7 +156,7 @@ class _Life:
         # Each watch has a connection of its own, and there may be hundreds.
         async with self.kube.new_session(0) as session:
             try:
-                await kopf.operator(
+                parts = await kopf.spawn_tasks(
                     registry=self._registry(session),
                     settings=_settings(),
                     identity=_IDENTITY,
@@ -163,6 +165,10 @@ class _Life:
                     namespaces=list(self.namespaces),
                     stop_flag=self.stop,
                 )
+                done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+                await _cancel_all()
+                for task in done:
+                    task.result()
             finally:
                 # A thread of Kopf waits for it, and the loop for that thread.
                 self.stop.set()
@@ -194,6 +200,18 @@ class _Life:
         self.hand_over(kind, event)
 
 
+async def _cancel_all() -> None:
+    # Kopf's own end awaits tasks one after the other, and each takes a cancellation for itself:
+    # with the CRD of a kind deleted it never ends.
+    for _ in range(ENDING):
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if not others:
+            return
+        for task in others:
+            task.cancel()
+        await asyncio.wait(others, timeout=0.1)
+
+
 def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
@@ -207,7 +225,6 @@ def _settings() -> kopf.OperatorSettings:
     settings.watching.server_timeout = WATCHED
     settings.watching.client_timeout = SILENT
     settings.queueing.idle_timeout = 1.0
-    settings.queueing.exit_timeout = 0.0
     settings.networking.error_backoffs = BACKOFF
     return settings
 
