@@ -28,7 +28,7 @@ LEDGER = {
     "local": 2980,
     "muster": 1138,
     "runtime": 2140,
-    "scheduler": 9803,
+    "scheduler": 9801,
     "store": 3017,
     "tests": 69029,
     "tools": 3868,

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """defragment: move running gangs to other nodes so that a fragmented gang fits.
 
-A move is a preemption whose victims get nodes again: the preemptor and all victims are placed in
-one simulation, and their nodes are kept for them. Victims are chosen as for a preemption. A gang
-that was moved, or for which gangs were moved, is not moved again for an hour.
+A move is a preemption whose victims get nodes again, in one simulation with the preemptor, and
+keep them. A gang that was moved, or for which gangs were moved, is not moved again for an hour.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from muster.scheduler.ranks import placements
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 
-HOUR: Final = 3600.0
-MOVES_PER_HOUR: Final = 6
+HOUR, MOVES_PER_HOUR = 3600.0, 6
 
 
 def _mode(text: str) -> str:
