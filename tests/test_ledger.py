@@ -27,10 +27,10 @@ LEDGER = {
     "kube": 3436,
     "local": 2980,
     "muster": 1138,
-    "runtime": 2140,
+    "runtime": 2141,
     "scheduler": 9801,
     "store": 3017,
-    "tests": 69029,
+    "tests": 69024,
     "tools": 3868,
 }
 

@@ -6,6 +6,7 @@ import logging
 import time
 import weakref
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -276,8 +277,8 @@ async def test_reconcile_of_thousands_of_pods_leaves_turns_of_the_loop_to_others
     document = tfjob(Worker=workers)
     document["metadata"] |= {"uid": "u", "resourceVersion": "2"}
     story.store.put(document)
-    story.store.dry_runs.made = True
-    story.actions = [create(f"worker-{index}") for index in range(workers)]
+    made = map(create, (f"worker-{index}" for index in range(workers)))
+    story.actions = [replace(each, placed=True) for each in made]
     seen, begun = [], []
     real, write = observe.observe, story.server._write
 

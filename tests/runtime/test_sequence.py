@@ -14,21 +14,15 @@ from support.rehearsal.virtual_cluster import Process, end, until
 CPUS = {"n1": 4, "n2": 4}
 TOLD = {"run": "forever", "exits": "0"}
 STEPS = {
-    "v2beta1": [{"configmaps", "secrets", "services"}, {"mpijobs"}, {"pods"}, {"pods"}, {"jobs"}],
-    "v1": [
-        {"configmaps", "roles", "serviceaccounts"},
-        {"rolebindings"},
-        {"mpijobs"},
-        {"pods"},
-        {"pods"},
-    ],
-    "waits": [{"configmaps", "secrets", "services"}, {"mpijobs"}, {"pods"}, {"pods"}],
-    "PyTorchJob": [{"services"}, {"pods"}, {"pods"}],
+    "v2beta1": [{"configmaps", "secrets", "services"}, {"mpijobs"}, {"pods"}, {"jobs"}],
+    "v1": [{"configmaps", "roles", "serviceaccounts"}, {"rolebindings"}, {"mpijobs"}, {"pods"}],
+    "waits": [{"configmaps", "secrets", "services"}, {"mpijobs"}, {"pods"}],
+    "PyTorchJob": [{"services"}, {"pods"}],
 }
 """What goes out together, step by step, until the last object without which the gang cannot run.
 
-Without dry runs the first pod is created alone. Of an MPIJob it is written first by which rules it
-goes. In `waits` the launcher comes later, when its workers are ready.
+Of an MPIJob it is written first by which rules it goes. In `waits` the launcher comes later, when
+its workers are ready.
 """
 
 

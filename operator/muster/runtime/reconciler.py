@@ -326,8 +326,9 @@ class Reconciler:
         try:
             if not self._revives(turn.job, batch) or await self._stays(turn.job):
                 # The API server may need a second to refuse a pod, and refuses similar ones, too.
-                # A dry run shows that before.
-                at_first = 1 if makes and not self._store.dry_runs.made else UNDER_WAY
+                # Before pods get nodes a dry run shows that.
+                placed = all(isinstance(each, Create) and each.placed for each in batch)
+                at_first = 1 if makes and not placed else UNDER_WAY
                 with self._store.jobs.creating(turn.job.key) if makes else nullcontext():
                     await self._follow(turn, list(lanes.values()), at_first)
                 created = not turn.cut_short
