@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 5830,
+    "allocator": 5852,
     "api": 2908,
     "cluster": 6011,
     "commands": 5411,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2141,
     "scheduler": 9801,
     "store": 3017,
-    "tests": 69024,
+    "tests": 69027,
     "tools": 3868,
 }
 

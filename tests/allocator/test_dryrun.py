@@ -408,6 +408,9 @@ async def test_no_pod_gets_a_node_before_a_slow_refusal():
 
         s.server.admit = refused
         s.create()
+        await s.until(lambda: s.loop.verdict(s.store.jobs.get(KEY)))
+        waits = "the API server has not answered the dry run of its pods"
+        assert waits in s.loop.verdict(s.store.jobs.get(KEY)).message
         await s.until(s.refusal)
         assert not s.placements()
 

@@ -27,7 +27,7 @@ from muster.allocator.metrics import CycleMetrics
 from muster.allocator.pending import PendingPods
 from muster.allocator.shares import Reservations
 from muster.allocator.status import GroupStatus, QueueStatus
-from muster.allocator.tracker import FRESH_FOR, NOT_NOW, GangMemory
+from muster.allocator.tracker import FRESH_FOR, NOT_NOW, UNTRIED, GangMemory
 from muster.allocator.usage import Usage
 from muster.allocator.view import Seen
 from muster.api.backoff import Backoff
@@ -43,7 +43,7 @@ from muster.kube.client import Kube, is_unsure
 from muster.kube.events import EventRecorder
 from muster.scheduler import cycle
 from muster.scheduler.decision import Decision
-from muster.scheduler.model import Snapshot, namespace_of
+from muster.scheduler.model import Refusal, Snapshot, namespace_of
 from muster.scheduler.policy import Policy
 from muster.store.store import Store
 
@@ -55,6 +55,8 @@ DOUBT = 5.0
 """Seconds until an unanswered creation is observed; servers cancel those of lost clients."""
 BUSY_SHARE, IDLE_SHARE = 1.0, 3.0
 """Pauses as multiples of a cycle's duration, the second after an idle one; at most a period."""
+SILENT = 2.0
+"""Seconds after which an unanswered dry run is published as the reason why a gang waits."""
 SLICE = 0.01
 """Seconds for which others wait while very many gangs are evaluated."""
 NEWS_PER_SECOND = 25
@@ -98,6 +100,8 @@ class Loop:
         """Gangs that were decided in vain in the last cycle."""
         self._vain: frozenset[str] = frozenset()
         """Those of them twice in a row, held back: constant edits must not starve other gangs."""
+        self._untried: dict[str, float] = {}
+        """Gang whose dry run is not answered -> since when."""
         self._left_out: dict[str, float] = {}
         """Gang over which a cycle failed -> until when it is left out."""
         self._evictions = Evictions(
@@ -226,15 +230,14 @@ class Loop:
         columns, policy = self._store.columns, self._policy()
         changed, self._news = self._news, False
         self._left_out = {key: until for key, until in self._left_out.items() if now < until}
-        # As under other schedulers, pods wait for admission before they wait for nodes.
-        late = self._vain | self._jobs.untried
+        late = self._late(now)
         found = [
-            replace(gang, refusal=NOT_NOW) if gang.key in late and not _has_claim(gang) else gang
+            replace(gang, refusal=late[gang.key])
+            if gang.key in late and not _has_claim(gang)
+            else gang
             for gang in inputs
             if gang.key not in self._left_out
         ]
-        if self._vain:
-            self._wake(now)
         seen, snapshot, decisions = await self._decide(found, policy, now)
         self._wake(min(self._left_out.values(), default=math.inf))
         if self._deferrals.decided(decisions, changed=changed):
@@ -259,6 +262,20 @@ class Loop:
         self._inputs = inputs
         self._set_alarm()
         return any(d.placements or d.evictions for d in decisions)
+
+    def _late(self, now: float) -> dict[str, Refusal]:
+        """Return the gangs that may get no nodes yet, as pods wait for admission before that.
+
+        A dry run that takes long is published: the gang would wait without a reason.
+        """
+        self._untried = {key: self._untried.get(key, now) for key in self._jobs.untried}
+        late = dict.fromkeys(self._vain, NOT_NOW)
+        for key, since in self._untried.items():
+            late[key] = UNTRIED if now >= since + SILENT else NOT_NOW
+            self._wake(since + SILENT if now < since + SILENT else math.inf)
+        if self._vain:
+            self._wake(now)
+        return late
 
     def _devices_changed(self, names: frozenset[str]) -> None:
         self._store.columns.device_resources = names
@@ -289,7 +306,8 @@ class Loop:
         vain = [
             d
             for d in decisions
-            if not self.gangs.attempt(d.gang, is_as_seen, now, else_=False) or d.gang in untried
+            if not self.gangs.attempt(d.gang, is_as_seen, now, else_=False)
+            or (d.gang in untried and (d.placements or d.evictions))
         ]
         # Other gangs did not get the nodes of these. The answer of a dry run triggers a cycle.
         once = frozenset(

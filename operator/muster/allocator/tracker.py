@@ -69,7 +69,11 @@ AVOIDING: Final = 600.0
 RETRIES: Final = Backoff(1.0, 60.0)
 """Pauses before a pod is placed for the third time and later, if it could not stay or go there."""
 NOT_NOW: Final = Refusal(Reason.NOT_ENOUGH_TASKS, "its pods cannot be created at present")
-"""Keeps a gang from being placed. What the scheduler says of it is not published."""
+"""Keeps a gang from being placed. The verdict of the scheduler is not published."""
+UNTRIED: Final = replace(
+    NOT_NOW, sentence="the API server has not answered the dry run of its pods"
+)
+"""The same with a verdict that is published."""
 _NONE: Final[frozenset[str]] = frozenset()
 _T = TypeVar("_T")
 

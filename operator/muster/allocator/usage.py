@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from muster.allocator.tracker import NOT_NOW
+from muster.allocator.tracker import NOT_NOW, UNTRIED
 from muster.api import edge
 from muster.api.model import Json
 from muster.cluster.queues import QueueInput
@@ -77,7 +77,7 @@ class Usage:
             if decision.head_since is not None:
                 heads[gang.queue] = gang.uid, decision.head_since
         # A head that is left out of some cycles keeps its time.
-        resting = {gang.uid for gang in gangs.values() if gang.refusal == NOT_NOW}
+        resting = {gang.uid for gang in gangs.values() if gang.refusal in (NOT_NOW, UNTRIED)}
         for name, before in self._history.items():
             head = (before.head, before.head_since)
             if before.head not in resting:
