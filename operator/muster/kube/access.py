@@ -70,13 +70,17 @@ class Access:
         return {"resourceAttributes": {k: v for k, v in attributes.items() if v}}
 
 
+def qualified(group: str, resource: str) -> str:
+    """Return the resource of an `Access`; `resource`: plural, its subresource after a slash."""
+    plural, slash, subresource = resource.partition("/")
+    return f"{plural}{group and '.'}{group}{slash}{subresource}"
+
+
 def accesses(permissions: Iterable[Permission], namespaces: Sequence[str]) -> list[Access]:
     """Return the single questions that permissions come to."""
     found = []
     for permission in permissions:
-        plural, slash, subresource = permission.resource.partition("/")
-        group = f".{permission.group}" if permission.group else ""
-        resource = f"{plural}{group}{slash}{subresource}"
+        resource = qualified(permission.group, permission.resource)
         for namespace in (() if permission.everywhere else namespaces) or ("",):
             found += [Access(resource, namespace, verb) for verb in permission.verbs]
     return found

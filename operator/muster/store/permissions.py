@@ -26,6 +26,8 @@ PAUSE: Final = 10.0
 """Seconds until what is missing is asked for again."""
 BLOCKING: Final = frozenset({"pods", "services", "configmaps", "nodes"})
 """What no job can do without."""
+_REFUSED: Final = re.compile(r'cannot (\w+) resource "([^"]+)" in API group "([^"]*)"')
+"""Verb, resource and API group in the message of a refusal."""
 _COMMON: Final = (
     Permission("", "events", ("create", "patch")),
     Permission("scheduling.k8s.io", "priorityclasses", READ, everywhere=True),
@@ -91,9 +93,8 @@ class Losses:
     def doubt(self, message: str) -> None:
         """Record that a request was refused for want of a role, with that message."""
         if found := _REFUSED.search(message):
-            verb, resource, slash, subresource, group = found.groups(default="")
-            dot = "." if group else ""
-            if (f"{resource}{dot}{group}{slash}{subresource}", verb) in self._verbs:
+            verb, resource, group = found.groups()
+            if (access.qualified(group, resource), verb) in self._verbs:
                 self._doubt.set()
 
     @property
@@ -135,11 +136,6 @@ class Losses:
                 self._doubt.set()
             await asyncio.sleep(PAUSE)
 
-
-_REFUSED: Final = re.compile(
-    r'cannot (\w+) resource "([^"/]+)(?:(/)([^"]+))?" in API group "([^"]*)"'
-)
-"""Verb, resource, slash, subresource and API group in the message of a refusal."""
 
 DELAYED: Final = "delayed-binding"
 """Folder of manifests/components with what claims need that wait for their first consumer."""
