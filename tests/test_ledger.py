@@ -24,7 +24,7 @@ LEDGER = {
     "dashboard": 547,
     "frameworks": 2743,
     "gang": 1439,
-    "kube": 3440,
+    "kube": 3439,
     "local": 2980,
     "muster": 1138,
     "runtime": 2141,

@@ -148,8 +148,7 @@ class LeaderElector:
                 await self._return()
             except (ApiError, *BROKEN) as error:
                 # A conflict: the last renewal was still under way.
-                conflict = isinstance(error, ApiError) and error.code == 409
-                if isinstance(error, ApiError) and not (conflict or error.passing("PUT")):
+                if isinstance(error, ApiError) and error.code != 409 and not error.passing("PUT"):
                     raise
                 log.info("the lease is given back once more: %s", error)
             else:
@@ -164,8 +163,8 @@ class LeaderElector:
             # As client-go does: a standby that goes by the duration alone waits for a second.
             freed = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
             freed["renewTime"] = self._document(0)["spec"]["renewTime"]
-            freed = {**lease, "spec": freed}
-            await self._kube.replace(self._path, freed, PriorityLevel.LEADERSHIP)
+            lease = {**lease, "spec": freed}
+            await self._kube.replace(self._path, lease, PriorityLevel.LEADERSHIP)
 
     def _patience(self) -> asyncio.Timeout:
         """Return the bound of an attempt: one that gets no answer leaves time for another."""
@@ -186,7 +185,7 @@ class LeaderElector:
                         self._fenced.lease_until = 0.0
                     return False
         except (ApiError, *BROKEN) as error:
-            if not (isinstance(error, ApiError) and error.code in (404, 409)):
+            if not isinstance(error, ApiError) or error.code not in (404, 409):
                 why = str(error) or type(error).__name__
                 log.warning("lease %s/%s: %s", self._namespace, self._name, why)
         else:
