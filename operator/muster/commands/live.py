@@ -110,7 +110,7 @@ async def served(kube: Kube, resource: Resource, namespace: str, **params: str) 
 async def jobs(
     kube: Kube, namespace: str, kind: str = "", **params: str
 ) -> list[tuple[Job, Json]]:
-    """Return the jobs by namespace, kind and name. Raises ApiError, connection errors."""
+    """Return the jobs, sorted by namespace, kind, name. Raises ApiError, connection errors."""
     rows = [row for row in FRAMEWORKS.values() if not kind or is_kind(kind, row.kind)]
     asked = (served(kube, row.resource, namespace, **params) for row in rows)
     found = zip(rows, await asyncio.gather(*asked), strict=True)

@@ -24,7 +24,7 @@ HOME: Final = "muster-system"
 async def read(kube: Kube, settings: Settings) -> tuple[Policy, Settings, str]:
     """Return the operator's policy, the settings with its values, and why they are unknown.
 
-    The command line goes first. Raises PolicyError, OSError, connection errors.
+    The command line takes precedence. Raises PolicyError, OSError, connection errors.
     """
     own = PolicyFile(settings.scheduler_conf).get()
     namespace = settings.policy_namespace or HOME

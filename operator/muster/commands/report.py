@@ -112,7 +112,7 @@ def _amounts(row: Row) -> Json:
 async def _read(
     kube: Kube, jobs: Reference, queue: str, resource: str
 ) -> tuple[list[History], list[str]]:
-    """Return histories, at least of one's namespace or ApiError, and what was not read."""
+    """Return the readable histories, and what was not read. Raises ApiError if there are none."""
     params = {"labelSelector": jobs.selector} if jobs.selector else {}
     found, namespace = await live.permitted_jobs(kube, jobs.namespace, **params)
     unread = []

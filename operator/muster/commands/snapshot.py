@@ -78,7 +78,7 @@ def with_offers(
 ) -> tuple[Recording, Sequence[str]]:
     """Return the recording with the documents' gangs, the youngest of all, and their keys.
 
-    Ignores all but jobs, pods and PodGroups; replaces equal keys. Raises RefusedError.
+    They replace gangs of equal keys. Only jobs, pods and PodGroups count. Raises RefusedError.
     """
     store = _known(recording)
     for number, document in enumerate(documents):

@@ -16,7 +16,7 @@ from muster.frameworks.base import Companion, labels
 
 
 def writes(scope: Scope, *, lasting: bool = False) -> Iterator[Action]:
-    """Yield what corrects them; `lasting`: only creates what a suspended job keeps."""
+    """Yield the creations and corrections; `lasting`: only those that a suspended job keeps."""
     job = scope.job
     there = {(view.kind, view.name): view for view in scope.observed.companions}
     marks = {**labels(job, scope.framework), names.APP: names.flat(job.name)}

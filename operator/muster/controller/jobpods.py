@@ -220,7 +220,7 @@ def _sort_others(
 
 
 def on_its_place(job: Job, framework: Framework, pod: PodView) -> PodView:
-    """Return a pod of the job's with the role and the index of its place, whoever made it."""
+    """Return a pod of the job with the role and index of its name, else of its labels."""
     found = _by_name(job, framework, pod.name) or _by_labels(framework, pod)
     if found is None:
         return pod

@@ -286,7 +286,7 @@ def service_writes(
 def teardown(
     scope: Scope, pods: Sequence[Doomed], *, lonely_services: bool = True
 ) -> Iterator[Delete]:
-    """Yield deletions of pods and their services; `lonely_services`: also those without."""
+    """Yield deletions of pods and services; `lonely_services`: also services without a pod."""
     going = {pod.name for pod, _ in pods}
     staying = {pod.name for pod in scope.roster.own} - going
     yield from pod_deletions(pods)

@@ -108,7 +108,7 @@ def _taken_down(
     if not (doomed and scope.backend.pods_first_on_delete):
         yield from podgroup.end(scope)
     yield from dependents.removals(scope, scope.observed.autoscalers)
-    # A pod that starts last, or still pulls its image, would hang without its ConfigMap.
+    # A pod that still starts, or pulls its image, would hang without its ConfigMap.
     if not scope.roster.own:
         yield from dependents.removals(scope, scope.observed.configs)
     yield from events.of_writes(deletes)

@@ -121,7 +121,7 @@ def ssh_keys() -> tuple[bytes, bytes]:
 
 
 def validity(bundle: bytes) -> tuple[float, float]:
-    """Return from when to when the longest is valid, zeros for none. ValueError if no PEM."""
+    """Return the validity of the last to expire, zeros if empty. Raises ValueError if no PEM."""
     found = x509.load_pem_x509_certificates(bundle) if bundle else []
     last = max(found, key=lambda each: each.not_valid_after_utc, default=None)
     if last is None:

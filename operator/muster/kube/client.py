@@ -195,7 +195,7 @@ class Kube:
     """One API server; each watch has its own connection.
 
     Writes pass `flow_control` in their order of urgency, each attempt again; reads do not. Writes
-    after `lease_until` raise `FencedError`. Passing errors are retried up to `attempts` times.
+    after `lease_until` raise `FencedError`. Transient errors are retried up to `attempts` times.
     """
 
     def __init__(
@@ -280,7 +280,7 @@ class Kube:
         return parsedate_to_datetime(told).timestamp() if told else None
 
     async def lines(self, path: str, **params: str) -> AsyncGenerator[str, None]:
-        """Yield a log's lines as they come, long ones in parts. ApiError and connection errors."""
+        """Yield a log's lines, long ones in parts. Raises ApiError and connection errors."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
         async with self._watching.get(
             self.host + path, params=params, timeout=timeout
@@ -299,9 +299,9 @@ class Kube:
     ) -> Json:
         """Create the object and return it as stored. Raises ApiError, FencedError, UnwantedError.
 
-        Made from a validated document. If an attempt's answer is lost, the object may have come
-        and gone: `wanted` returns whether to create another. `still` returns, when the request is
-        let through, whether to send it.
+        The API server has validated its source. If the response to an attempt is lost, the object
+        may have been created and deleted: `wanted` returns whether to create another. `still`
+        returns, once flow control admits the request, whether to send it.
         """
         return await self._retried(
             _Request("POST", path, body, urgency, params=UNCHECKED, wanted=wanted, still=still)
@@ -541,7 +541,7 @@ async def is_namespace_removed(kube: Kube, namespace: str) -> bool:
 
 
 async def served(kube: Kube, versions: Iterable[str]) -> set[tuple[str, str]]:
-    """Return the (apiVersion, kind) that the server serves. ApiError and connection errors."""
+    """Return each served (apiVersion, kind). Raises ApiError and connection errors."""
     found: set[tuple[str, str]] = set()
     for version in versions:
         # None: not served. No other error, such as that of a busy server, shows that.

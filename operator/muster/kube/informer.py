@@ -143,7 +143,7 @@ class Informer:
         return True
 
     async def read(self) -> str:
-        """Read it once, beside a watch or not; return its version. ApiError, connection errors."""
+        """List it, also beside a watch; return its version. Raises ApiError, connection errors."""
         seen: set[Key] = set()
         # What a watch shows meanwhile may be ahead of the list; what it showed before is not.
         reached, begun = self.collection.reached[self.namespace], False
@@ -184,7 +184,7 @@ class Informer:
     async def _look_back(self) -> None:
         """List again if the server's version is earlier than the last one observed.
 
-        It was restored from a copy: a watch from a future version would show no differences.
+        Its etcd was restored: a watch from a version still to come would show no differences.
         """
         page = await self._kube.get(self._path, **self._params, limit="1")
         if int(_version(page)) < int(self._version):

@@ -122,7 +122,7 @@ class Server:
         self._visits.pop(visit.http, None)
 
     def _hindmost(self) -> _Visit:
-        """Return the oldest of whoever has most of those that ask nothing at present."""
+        """Return the oldest connection, if possible idle, of the address that has most."""
         idle = [each for each in self._visits.values() if not each.asks] or self._visits.values()
         ((address, _),) = Counter(each.address for each in idle).most_common(1)
         return next(each for each in idle if each.address == address)

@@ -43,11 +43,11 @@ class _Slot:
 class WorkQueue:
     """Runs `work(key)` for the keys that were added; its result is when to look again.
 
-    `work` returns the maximum seconds until the next reconcile, or None. Exceptions in `quiet` end
-    it without another; those in `trouble` are no bugs: logged in one line, others once with
-    traceback, and `failed` gets the name. `took` gets each reconcile's seconds. Keys of a `tenant`
-    wait only behind each other. Before `run` no key is stored: a standby would store all keys
-    ever.
+    `work` returns the maximum seconds until the next reconcile, or None. Exceptions of a type in
+    `quiet` end it without a retry. Those in `trouble` are no bugs and are logged in one line, all
+    others with a traceback, and `failed` gets their name. `took` gets each reconcile's seconds.
+    Keys of a `tenant` wait only behind each other. Before `run` no key is stored: a standby would
+    store every key that ever changed.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ def digests() -> dict[str, str]:
 def _digest(name: str, published: Callable[[], bytes]) -> str:
     """Return the digest that a file must have: the stored one, else, if accepted, a published one.
 
-    Who changes a file can change the digest beside it too.
+    An attacker that changes a file can change its published digest, too.
     """
     kept = digests().get(name)
     if kept is None and os.environ.get(ACCEPT) != "published":
@@ -74,7 +74,7 @@ def _digest(name: str, published: Callable[[], bytes]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A program `name`, or an archive of `members`; hexadecimal SHA-256 or SHA-512 by length."""
+    """A program `name`, or an archive of `members`; `digest`: hexadecimal SHA-256 or SHA-512."""
 
     name: str
     url: str

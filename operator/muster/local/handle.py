@@ -162,7 +162,7 @@ class PortTakenError(ClusterError):
 class Cluster:
     """A local cluster, as recorded. `commands`: command line of each program, without flags.
 
-    `existing`: the previous cluster (`port` is then unused). `whole`: it became ready.
+    `existing`: the cluster that `up` found (`port` is then unused). `whole`: it became ready.
     """
 
     home: Path

@@ -62,13 +62,13 @@ async def follow(
 
     `listed` is called for each listed job: jobs gone since the last list are in none. An error
     that Kopf does not survive is logged, and Kopf restarts, as with `anew`, which is set here if
-    other kinds are served. `failing` gets why it does not last, and "" once it does.
+    other kinds are served. `failing` gets why Kopf keeps ending, "" once it runs on.
     """
     kinds, failures = tuple(frameworks), 0
     loop = asyncio.get_running_loop()
 
     def show(kind: str, event: Json) -> None:
-        # After a restore it shows versions above all future ones, which would stay.
+        # After a restore of etcd, versions from before it are above all later ones and would stay.
         if anew.is_set():
             return
         take(kind, event["object"], event["type"] == "DELETED")

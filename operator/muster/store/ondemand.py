@@ -134,7 +134,7 @@ POLL_SECONDS: Final = 1.0
 
 
 class GoneNodes:
-    """Checks whether nodes are gone: a short list or a restarted server may lack them."""
+    """Checks whether nodes are gone: incomplete lists and restarted servers may lack them."""
 
     def __init__(self, kube: Kube, store: Store) -> None:
         self._kube, self._store = kube, store
