@@ -324,23 +324,19 @@ class Fit:
         if not (self._ranked or self.shape.tied or self.capacity.any()):
             return Picks([], np.array([], np.int64), np.array([], np.int64))
         rank = self.rank
-        if self.shape.affinity and self._room.affinity.single(self._id):
-            # They keep away only from each other, and only on their node: one for each node.
-            affinity = self._room.affinity
-            self._room.budget.spend(TERM * (wanted + 1) * affinity.weight(self._id))
-            heads = best(rank if within is None else np.where(within, rank, NOWHERE), wanted)
-            return Picks(heads.tolist(), np.sort(heads), np.ones_like(heads))
-        if self.shape.affinity or self.shape.wants:
+        # Tasks that keep away only from each other, and only on their node: one for each node.
+        single = bool(self.shape.affinity) and self._room.affinity.single(self._id)
+        if single:
+            self._room.budget.spend(TERM * (wanted + 1) * self._room.affinity.weight(self._id))
+        elif self.shape.affinity or self.shape.wants:
             return self._one_by_one(wanted, within, ahead=ahead)
         if within is None:
             heads = best(rank, wanted)
         else:
             inside = np.flatnonzero(within)
             heads = inside[best(rank[inside], wanted)]
-        if not len(heads):
-            return Picks([], heads, heads)
-        if wanted == 1:
-            return Picks(heads.tolist(), np.sort(heads), np.ones(len(heads), np.int64))
+        if single or wanted == 1 or not len(heads):
+            return Picks(heads.tolist(), np.sort(heads), np.ones_like(heads))
         limits = np.minimum(self.capacity[heads], wanted)
         order, counts = self._merge(heads, limits, wanted)
         taken = np.array(counts, np.int64)
