@@ -276,13 +276,14 @@ def _try_all(session: Session, ask: Ask) -> Failure | None:
     failure, gang = None, ask.gang
     # Cheapest and most faithful first: only the later ways ignore the order and the scores.
     strategies = STRATEGIES if len(gang.tasks) > 1 else STRATEGIES[:1]
-    by_size = sorted(gang.tasks, key=lambda tasks: -max(session.shares(tasks)))
     for at, (step, tight, later) in enumerate(strategies):
         if at and (session.budget.exhausted() or (later and not session.counts_ending(ask))):
             break
         session.budget.spend(ATTEMPT if at else 0)
         with session.all_or_nothing(gang):
-            order = by_size[::step] if step else gang.tasks
+            order = gang.tasks
+            if step:
+                order = sorted(order, key=lambda tasks: -max(session.shares(tasks)))[::step]
             failed = _fill(session, ask, order, tight=tight, later=later)
         if session.rules.ready(gang):
             return None
