@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 5852,
     "api": 2908,
-    "cluster": 6011,
+    "cluster": 6010,
     "commands": 5411,
     "controller": 4046,
     "dashboard": 547,

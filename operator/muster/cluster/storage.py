@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -332,10 +332,9 @@ class Reach:
             found[where] = np.maximum(found[where], amount)
         return found
 
-    def named(self, names: Collection[str]) -> BoolArray:
-        """Return (N,) the nodes with these names."""
-        marks = np.zeros(len(self._nodes), np.bool_)
-        marks[[self.index[name] for name in names if name in self.index]] = True
+    def named(self, name: str) -> BoolArray:
+        """Return (N,) the node with this name, if there is one."""
+        marks: BoolArray = np.arange(len(self._nodes)) == self.index.get(name, -1)
         return marks
 
     def in_zone(self, key: str, values: tuple[str, ...]) -> BoolArray:

@@ -559,7 +559,7 @@ class Volumes:
             yield ELSEWHERE, ~reach.of(affinity)
         chosen_for = [claim for claim in claims if not claim.bound and claim.node]
         for node in {claim.node for claim in chosen_for}:
-            yield NOT_SERVED, ~reach.named({node})
+            yield NOT_SERVED, ~reach.named(node)
         own = [(of, each.size) for each in shape.scratch if (of := self._class_of(each))]
         topologies = {self._made(claim) for claim in chosen_for}
         for terms in topologies | {of.topologies for of, _ in own}:
