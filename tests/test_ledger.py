@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 5852,
+    "allocator": 5848,
     "api": 2908,
     "cluster": 6010,
     "commands": 5411,

@@ -387,7 +387,7 @@ def _condition(condition: Condition) -> Json:
 
 def decided(entries: Iterable[Json], discreet: Callable[[str], str]) -> list[Json]:
     """Return what is shown of the decisions on a gang."""
-    told = ("state", "reason", "message", "summary")
+    told = ("state", "reason", *_TOLD)
     return [
         {
             "at": entry["at"],
@@ -454,11 +454,7 @@ def _pod(pod: PodView) -> Json:
 # What a tenant sees.
 
 
-def seen_by(
-    view: View,
-    visible: Collection[str],
-    alias: Callable[[str], str],
-) -> View:
+def seen_by(view: View, visible: Collection[str], alias: Callable[[str], str]) -> View:
     """Return the view for users of these namespaces alone.
 
     Other gangs' parts of nodes and places in queues are shown under an `alias` without names.
