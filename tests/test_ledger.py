@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 5848,
     "api": 2908,
-    "cluster": 6010,
+    "cluster": 6013,
     "commands": 5411,
     "controller": 4046,
     "dashboard": 547,
@@ -28,7 +28,7 @@ LEDGER = {
     "local": 2980,
     "muster": 1138,
     "runtime": 2141,
-    "scheduler": 9798,
+    "scheduler": 9801,
     "store": 3013,
     "tests": 69027,
     "tools": 3868,

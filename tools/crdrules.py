@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the CRDs of single kinds of jobs say beside their fields: rules in CEL, and the scale."""
+"""Validation rules in CEL for single kinds of jobs, and the kinds that `kubectl scale` scales."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _R = TypeVar("_R")
 class Deferrals:
     """Gangs whose search was cut off, for the budget of the next cycle.
 
-    Each cycle one searches alone. In a round robin of namespaces, so that each search ends.
+    In each cycle one of them searches alone, in a round robin of namespaces: each search ends.
     """
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 
 
 async def follow(kube: Kube, changed: Callable[[frozenset[str]], None]) -> None:
-    """List DeviceClasses for ever; a change of their resources calls `changed(names)`."""
+    """List DeviceClasses forever; a change of their resources calls `changed(names)`."""
     known: frozenset[str] = frozenset()
     while True:
         try:

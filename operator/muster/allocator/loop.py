@@ -299,8 +299,8 @@ class Loop:
     def _standing(self, decisions: Sequence[Decision], now: float) -> tuple[Decision, ...]:
         """Return those decisions that may be carried out.
 
-        A job changed since may want pods of other roles or sizes, which roles and indices do not
-        match. It is left alone as a whole (a partial gang is none); its change triggers a cycle.
+        A job that changed since may want other roles or sizes, which the roles and indices of the
+        decision do not match: all of the decision is void, and the change has triggered a cycle.
         """
         untried, is_as_seen = self._jobs.untried, self.gangs.is_as_seen
         vain = [

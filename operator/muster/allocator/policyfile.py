@@ -44,7 +44,7 @@ class PolicyFile:
             try:
                 text = self._path.read_bytes()
                 if text != self._text:
-                    # Before it is parsed: one that is wrong is told once, not in every cycle.
+                    # Before it is parsed: an invalid file is logged once, not in every cycle.
                     self._text = text
                     self._policy = _parsed(text)
                     self.changed.set()

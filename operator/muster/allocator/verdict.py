@@ -123,7 +123,7 @@ def waits(blank: Verdict, reason: Reason, message: str, summary: str = "") -> Ve
 
 
 def released(blank: Verdict, written: Verdict | None, cause: Cause) -> Verdict:
-    """Return the verdict on a gang that starts anew. `written`: the one that can be read of it."""
+    """Return the verdict on a gang that restarts. `written`: the verdict that its status has."""
     reason = Reason.PREEMPTED
     if cause.claimant:
         text = cause.sentence

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API server knows of a kind of jobs, beside the models and rules of tools/crdgen.py."""
+"""Data of the CRDs of jobs; their models are in tools/crdmodels.py, their rules in crdrules.py."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def parse(quantity: str | float) -> Fraction:
 
 
 def _decimal(number: str, exponent: str) -> Fraction:
-    # The text is anybody's: the work is bounded before an integer of any length is made of it.
+    # Users write the text: the work is bounded before an integer of any length is made of it.
     value = _BOUNDED.create_decimal(f"{number}e{exponent}")
     size = value.adjusted() + 1 if value.is_finite() else math.inf
     if value and abs(size) > _DIGITS:

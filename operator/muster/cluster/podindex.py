@@ -82,7 +82,10 @@ class Answer(NamedTuple):
 
 
 class PodIndex:
-    """The pods on nodes, counted by selection; a change adds a row: a label index drops none."""
+    """The pods on nodes, to count those that selections match.
+
+    Each change of a pod adds a row, as a label index cannot drop one.
+    """
 
     def __init__(self, pods: Iterable[PodUse], spaces: Mapping[str, Labels]) -> None:
         self.numbers: dict[str, int] = {}

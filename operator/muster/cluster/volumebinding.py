@@ -77,7 +77,7 @@ class Limits:
         return self._said
 
     def labels(self, driver: str) -> tuple[str, ...]:
-        """Return the labels of nodes that reach the same volumes; none: nobody says."""
+        """Return the labels of nodes that reach the same volumes; none: no CSINode has any."""
         return self._by_driver()[1].get(driver, ())
 
     def drivers(

@@ -29,7 +29,7 @@ OPTIONS: Final = 4
 
 
 class Stock:
-    """Who has what."""
+    """The volumes that claims want and get."""
 
     def __init__(self, wants: Mapping[int, tuple[Want, ...]]) -> None:
         self.wants: Final = {shape: own for shape, own in wants.items() if own}

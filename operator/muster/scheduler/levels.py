@@ -41,7 +41,7 @@ class Room:
     def now(cls, session: Session, ask: Ask) -> Room:
         """Return what is free, soon ending pods apart from it where any are."""
         future = session.counts_ending(ask)
-        # A fit follows each attempt, but its undo only when requested again: hence copies.
+        # A fit follows each attempt, but its undo only when requested again: copy it.
         return cls(
             {
                 tasks.pod_set.shape: session.fit(ask, tasks, future=future).capacity.copy()

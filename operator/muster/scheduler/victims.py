@@ -60,7 +60,7 @@ class Victims:
         self.node: Final[IntArray] = np.array([known(node, -1) for _, node in held], np.int64)
         """(M,): -1 if the node is gone."""
         sizes = np.array(counts, np.int64)
-        # `ready` also counts tasks that have succeeded, which hold nothing: hence the clip.
+        # `ready` also counts tasks that have succeeded, which hold nothing: the held limit it.
         above = [gang.ready - gang.min_member for gang in self.gangs]
         self.surplus: Final[IntArray] = np.clip(np.array(above, np.int64), 0, sizes)
         """(G,): tasks above the minimum that are left."""
@@ -167,7 +167,10 @@ class Victims:
         """(U,): position in `queues`."""
 
     def leave(self, tasks: IntArray, sign: int) -> tuple[IntArray, IntArray, FloatArray]:
-        """Record tasks as taken, back if `sign` < 0. Return gangs, counts, (gangs, R) amounts."""
+        """Record that tasks are taken away, or put back if `sign` is negative.
+
+        Return the gangs, the number of tasks of each, and (gangs, R) what these tasks hold.
+        """
         owners, place = np.unique(self._holder[tasks], return_inverse=True)
         counts: IntArray = np.bincount(place, minlength=len(owners))
         amounts = sums(place, self.request[self.pod_set[tasks]], len(owners))

@@ -44,7 +44,7 @@ def _reach(session: Session, gang: GangState) -> Sequence[BoolArray]:
 
 
 def _more(session: Session, gang: GangState) -> None:
-    """Evict for as many extras as the queue deserves, or for one, which shares may allow too."""
+    """Evict for the extras that the queue deserves, or for one that its shares may still allow."""
     # Asked for together with what it has above the minimum, so that `need` is just the extras.
     surplus, count, most = gang.ready - gang.spec.min_member, 1, gang.left
     while count < most:

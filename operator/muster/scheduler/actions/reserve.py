@@ -348,7 +348,7 @@ class _Search:
         return kept, closed
 
     def _leavers(self, tenants: int) -> Leavers:
-        """Return the tasks of the first so many, with whose end more than resources is freed."""
+        """Return the tasks that leave with the first tenants; none if only resources matter."""
         session = self._session
         tasks = self._gang.tasks
         if not any(t.pod_set.charge or t.shape.tied or t.shape.ports for t in tasks):

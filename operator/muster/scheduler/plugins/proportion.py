@@ -297,7 +297,7 @@ class Standing:
         return lost
 
     def _lower(self, queue: str, priority: int, going: Collection[int]) -> FloatArray:
-        """Return (K, R) what the 1 to K largest lower gangs of the queue hold, not `going` ids."""
+        """Return (K, R) what the 1 to K largest gangs below the priority hold; not `going` ids."""
         session = self._session
 
         def states() -> Sequence[GangState]:
