@@ -28,7 +28,7 @@ LEDGER = {
     "local": 2980,
     "muster": 1138,
     "runtime": 2141,
-    "scheduler": 9801,
+    "scheduler": 9813,
     "store": 3013,
     "tests": 69027,
     "tools": 3868,

@@ -72,6 +72,10 @@ def explain(session: Session, ask: Ask, tasks: PodSetState, found: Obstacles) ->
     demand = gang.demand()
     if not any(count for _, count in demand):
         demand = [(tasks, tasks.left)]
+    devices = _of_devices(session, gang, demand)
+    if devices is not None:
+        # Other tasks may lack room as well, but no end of a pod gives these their devices.
+        tasks, found = devices, obstacles(session, ask, devices)
     # Equal gangs get the same explanation, as long as nothing has changed. What is in the way may
     # have been seen behind tasks that were taken back: it is part of the key, and kept with it.
     key = (session.room.state, tasks.pod_set.shape, tasks.left, _parts(gang, demand), id(found))
@@ -98,28 +102,29 @@ def _explanation(
         short = {r: value for r, value in most.items() if value}
     if not short:
         short = {r: max(missing, 1) * _asked(session, tasks, r) for r in found.lacking}
-    sentence = found.sentence(len(session.snapshot.nodes.names))
-    if reason is Reason.NO_MATCHING_NODE and (unknown := _unknown_labels(session, tasks)):
-        sentence = f"{sentence}; {unknown}"
+    unknown = _unknown_labels(session, demand) if reason is Reason.NO_MATCHING_NODE else ""
+    nodes = len(session.snapshot.nodes.names)
+    sentence = "; ".join(filter(None, (found.sentence(nodes), unknown)))
     if reason.ever_possible and found.lacking:
         summary = _members_that_fit(session, gang, tasks, count, missing, found)
     else:
-        summary = _summary(session, tasks, count, reason, found)
-    if reason is Reason.NO_NODE_LARGE_ENOUGH and _is_from_devices(session, tasks, found):
+        summary = _summary(session, tasks, count, reason, found, unknown)
+    if _of_devices(session, gang, demand) is tasks:
         reason = Reason.DEVICES_ALLOCATED_BY_DRA
         sentence, summary = f"{sentence}: {_BY_DRA}", f"{summary}: {_BY_DRA}"
     return Refusal(reason, sentence, found.counts), summary, short
 
 
-def _is_from_devices(session: Session, tasks: PodSetState, found: Obstacles) -> bool:
-    """Return whether DeviceClasses offer a resource of which no node offers enough."""
+def _of_devices(session: Session, gang: GangState, demand: Demand) -> PodSetState | None:
+    """Return the tasks that fit on no node, if DeviceClasses offer what they lack there."""
+    offered, names = session.snapshot.device_resources, session.snapshot.resources
+    if not offered or _hopeless(session, gang, demand) is not Reason.NO_NODE_LARGE_ENOUGH:
+        return None
+    tasks = next(t for t, n in demand if _empty(session, t).capacity < n + len(t.pod_set.held))
     suits = session.barred(tasks.pod_set.shape)[0] == 0
-    allocatable = session.snapshot.nodes.allocatable[suits]
-    for resource in session.snapshot.device_resources.intersection(found.lacking):
-        column = session.snapshot.resources.index(resource)
-        if allocatable[:, column].max() < tasks.shape.request[column]:
-            return True
-    return False
+    most = session.snapshot.nodes.allocatable[suits].max(axis=0, initial=0)
+    lacking = {names[column] for column in np.flatnonzero(most < tasks.shape.request).tolist()}
+    return None if lacking.isdisjoint(offered) else tasks
 
 
 def amount(resource: str, value: int) -> str:
@@ -257,7 +262,10 @@ def unfit(session: Session, gang: GangState) -> Refusal | None:
         return excluded
     if gang.queue is None:
         return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{spec.queue}" does not exist')
-    return _kept_out(gang, gang.queue) or _oversized(session, gang) or session.rules.valid(gang)
+    found = _kept_out(gang, gang.queue) or _oversized(session, gang) or session.rules.valid(gang)
+    # Where DRA has its devices the gang is tried in vain, and `explain` names the remedy.
+    large = found is not None and found.reason is Reason.EXCEEDS_CLUSTER
+    return None if large and _of_devices(session, gang, gang.demand()) else found
 
 
 def _excluded(tasks: PodSetState) -> Refusal | None:
@@ -388,12 +396,16 @@ def _apart(tasks: PodSetState, nodes: IntArray) -> Iterator[int]:
 
 
 def _summary(
-    session: Session, tasks: PodSetState, count: int, reason: Reason, found: Obstacles
+    session: Session,
+    tasks: PodSetState,
+    count: int,
+    reason: Reason,
+    found: Obstacles,
+    unknown: str,
 ) -> str:
     if reason is Reason.NO_MATCHING_NODE or not found.lacking:
         texts = sorted(found.texts.items(), key=lambda item: (-item[1], item[0]))
         short = [f"{nodes} {text}" for text, nodes in texts[:2]]
-        unknown = _unknown_labels(session, tasks) if reason is Reason.NO_MATCHING_NODE else ""
         return "; ".join(filter(None, (*short, unknown))) or "there are no nodes"
     empty = session.snapshot.nodes.allocatable[session.barred(tasks.pod_set.shape)[0] == 0]
     request, single = tasks.shape.request, reason is Reason.NO_NODE_LARGE_ENOUGH
@@ -414,10 +426,10 @@ def _summary(
     return f"{nodes} {lack} {resource} (need {count}×{each}, {most})"  # noqa: RUF001
 
 
-def _unknown_labels(session: Session, tasks: PodSetState) -> str:
+def _unknown_labels(session: Session, demand: Demand) -> str:
     """Return which labels that the tasks select no node has, and the values that nodes have."""
     parts = []
-    for label, accepted in sorted(tasks.shape.selected.items()):
+    for label, accepted in (it for t, _ in demand for it in sorted(t.shape.selected.items())):
         values = session.cached(("values", label), partial(_values, session, label))
         if not accepted.isdisjoint(values) or not session.snapshot.nodes.labels:
             continue
@@ -425,7 +437,7 @@ def _unknown_labels(session: Session, tasks: PodSetState) -> str:
         more = f" and {len(values) - VALUES} more" if len(values) > VALUES else ""
         wanted = " or ".join(sorted(accepted)[:VALUES])
         parts.append(f"no node has the label {label}={wanted} (existing values: {listed}{more})")
-    return "; ".join(parts[:2])
+    return "; ".join([*dict.fromkeys(parts)][:2])
 
 
 def _values(session: Session, label: str) -> Sequence[str]:
