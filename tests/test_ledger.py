@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 5848,
     "api": 2908,
-    "cluster": 6013,
+    "cluster": 6016,
     "commands": 5411,
     "controller": 4046,
     "dashboard": 547,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2141,
     "scheduler": 9813,
     "store": 3013,
-    "tests": 69027,
+    "tests": 69032,
     "tools": 3868,
 }
 

@@ -53,11 +53,16 @@ def test_default_queue_needs_no_object_and_no_other_is_implied():
 
 def test_capability_above_limit_saturates_and_is_reported():
     """A capability beyond 8 PiB becomes 8 PiB, and the queue records a message."""
-    found = queue(capability={"memory": "16Pi", "cpu": "100"}, guarantee={"storage": "9Pi"})
+    found = queue(
+        capability={"memory": "16Pi", "cpu": "100"},
+        guarantee={"storage": "9Pi"},
+        reservationLimits={"resources": {"memory": "10Pi"}},
+    )
     assert found.capability == {"memory": 2**53, "cpu": 100_000}
     assert found.saturated == (
         "capability[memory]: 16Pi is above the maximum of 8Pi, which applies",
         "guarantee[storage]: 9Pi is above the maximum of 8Pi, which applies",
+        "reservationLimits.resources[memory]: 10Pi is above the maximum of 8Pi, which applies",
     )
     assert queue(capability={"memory": "8Pi"}).saturated == ()
 

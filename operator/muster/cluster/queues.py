@@ -115,8 +115,11 @@ _AMOUNTS: Final = ("guarantee", "deserved", "borrowingLimit", "lendingLimit")
 
 
 def _saturated(spec: Json) -> Iterator[str]:
-    for key in ("capability", *_AMOUNTS):
-        for resource, text in edge.mapping(spec.get(key)).items():
+    listed = {key: spec.get(key) for key in ("capability", *_AMOUNTS)}
+    limits = edge.mapping(spec.get("reservationLimits"))
+    listed["reservationLimits.resources"] = limits.get("resources")
+    for key, named in listed.items():
+        for resource, text in edge.mapping(named).items():
             if isinstance(text, str | int | float) and quantity.is_above_limit(resource, text):
                 most = quantity.format(resource, quantity.LIMIT)
                 shown = str(text)[:MAX_AMOUNT_CHARS]
