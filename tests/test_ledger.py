@@ -28,9 +28,9 @@ LEDGER = {
     "local": 2980,
     "muster": 1138,
     "runtime": 2141,
-    "scheduler": 9813,
+    "scheduler": 9815,
     "store": 3013,
-    "tests": 69032,
+    "tests": 69044,
     "tools": 3868,
 }
 

@@ -16,7 +16,7 @@ from muster.allocator.usage import Usage
 from muster.cluster.queues import QueueInput
 from muster.scheduler import cycle, policy
 from muster.scheduler.actions import reserve
-from muster.scheduler.model import QueueHistory
+from muster.scheduler.model import UNLIMITED, QueueHistory
 from muster.scheduler.policy import Policy
 from support.builders.preemption import World
 from support.builders.scheduler import make_gang, make_node, make_queue, make_role, make_session
@@ -27,6 +27,8 @@ class Streams(World):
 
     backlog = 2
     """Gangs that wait in each queue."""
+    known = False
+    """Do gangs say how long they run, and remember the start that they were told?"""
 
     def __init__(
         self,
@@ -59,10 +61,11 @@ class Streams(World):
             for key in gone:
                 self._count(key)
             self.carry_out(decisions)
-            for gang in self.gangs.values():
+            for gang in [*self.gangs.values()]:
                 if gang.roles[0].held and gang.key not in before:
                     self.starts += 1
                     self.started[gang.queue] += len(gang.roles[0].held)
+                    self.gangs[gang.key] = dataclasses.replace(gang, started=self.now)
             ends = [
                 gang.roles[0].started[0] + self.seconds[gang.key]
                 for gang in self.gangs.values()
@@ -78,6 +81,10 @@ class Streams(World):
         snapshot = self.columns().snapshot(list(self.gangs.values()), queues, self.now)
         decisions = cycle.schedule(snapshot, rules)
         self.usage.record(snapshot, decisions)
+        for one in decisions if self.known else ():
+            gang, eta = self.gangs[one.gang], one.verdict.eta
+            if eta is not None and (gang.told is None or eta < gang.told):
+                self.gangs[gang.key] = dataclasses.replace(gang, told=eta)
         return decisions
 
     def shares(self, counts: Mapping[str, float]) -> dict[str, float]:
@@ -110,6 +117,7 @@ class Streams(World):
                         queue=queue.name,
                         created=self.now,
                         drains_from=self.now + self.after,
+                        duration=seconds if self.known else UNLIMITED,
                         roles=[make_role(replicas=size, gpu=1)],
                     )
                 )
@@ -147,11 +155,15 @@ def test_queues_of_equal_weight_start_equally_many(count, seconds):
     assert min(streams.shares(streams.started).values()) >= PART
 
 
-@pytest.mark.parametrize("seconds", [60.0, 1800.0])
+@pytest.mark.parametrize(("seconds", "known"), [(60.0, False), (1800.0, False), (60.0, True)])
 @pytest.mark.parametrize("weights", [(1, 1), (3, 1), (9, 1), (4, 2, 1), (9, 1, 1, 1, 1)])
-def test_queues_get_gpu_seconds_by_weight_with_fairshare(weights, seconds):
-    """Each of the queues gets at least 90 % of its part of the GPU-seconds."""
+def test_queues_get_gpu_seconds_by_weight_with_fairshare(weights, seconds, known):
+    """Each of the queues gets at least 90 % of its part of the GPU-seconds.
+
+    Where it is known how long gangs run, the time that one is told goes by usage as well.
+    """
     streams = stream(weights, seconds, FAIRSHARE)
+    streams.known = known
     streams.run(STARTS)
     assert min(streams.shares(streams.held).values()) >= PART
 
