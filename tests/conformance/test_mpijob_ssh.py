@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from muster import gang
-from muster.controller.model import Context
+from muster.controller.model import Context, Create
 from support.apiserver.memory import World
 from support.builders.mpijobs import LAUNCHER, SECRETS, environment, mpijob, role, world
 
@@ -403,6 +403,9 @@ def test_the_launcher_may_wait_for_its_workers():
 def test_the_batch_job_may_go_once_the_end_is_written(clean):
     """Not before: an operator that was away would find no launcher, and make another one."""
     policy = {"ttlSecondsAfterFinished": 9, "cleanPodPolicy": clean}
+    first = World(mpijob("v2beta1", policy=policy), secrets=SECRETS).step()
+    (batch,) = (a.doc for a in first if isinstance(a, Create) and a.kind == "Job")
+    assert "ttlSecondsAfterFinished" not in batch["spec"]
     made = world("v2beta1", policy=policy)
     made.close().step()
     assert made.conditions[-1] == "Succeeded T"

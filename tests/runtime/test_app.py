@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator as a process: when a signal ends it."""
 
+import asyncio
 import contextlib
 import json
 import signal
@@ -131,3 +132,14 @@ async def test_dry_runs_are_repeated_when_permissions_have_changed():
     before = operator.store.dry_runs.changes("team")
     operator._permissions_changed()
     assert operator.store.dry_runs.changes("team") > before
+
+
+async def test_readiness_lists_the_status_fields_that_crds_lack():
+    """As a warning, with which the process is ready."""
+    operator = made()
+    operator.reconciler._unstored["TFJob"] = frozenset({"state"})
+    beating = asyncio.create_task(operator._beat())
+    await asyncio.sleep(0)
+    beating.cancel()
+    said = operator.front.health.warning
+    assert said.startswith("The CRD of TFJob lacks the status fields state")

@@ -131,6 +131,12 @@ def test_what_a_status_leaves_alone_is_not_read_again():
     later = shown("3", spec=edited)
     assert [role.replicas for role in later.replicas] == [3]
     assert shown("4", spec=edited, status=ENDED).status.finished
+    # What the CRD drops of a status is part of it, whoever changes what, but not of the next job.
+    jobs.keep_unstored(later, {"state": "Queued"})
+    assert shown("5", spec=edited, status={"reason": "r"}).status.state == "Queued"
+    assert shown("6", status={}).status.state == "Queued"
+    another = {**wordy()["metadata"], "uid": "another"}
+    assert shown("7", metadata=another, status={}).status.state == ""
 
 
 WAITS = {
