@@ -9,13 +9,16 @@ import pytest
 from muster import gang
 from muster.allocator.members import PodGroupMembers
 from muster.allocator.status import GroupStatus
+from muster.cluster.podgroups import PLUGINS
 from muster.kube.client import Exactly
 from muster.kube.resources import QUEUES
+from muster.store.podgroups import SOURCES
 from muster.store.store import Store
 from support.builders.scheduler import make_node, make_pod
 from support.rehearsal.gang_tracking import Following, Shown
 
 VOLCANO, NATIVE = "PodGroup/team/g", "PodGroup.scheduling.k8s.io/team/g"
+BY_LABEL = "scheduling.x-k8s.io/pod-group"
 BY_ANNOTATION = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 
 
@@ -39,7 +42,8 @@ class Story(Shown):
         phase = "Running" if node else "Pending"
         document = make_pod(name=name, node=node, namespace="team", cpu=1, phase=phase)
         document["spec"] |= {"schedulerName": self.scheduler, **more}
-        document["metadata"]["annotations"] = {mark: "g"} if mark else {}
+        where = "labels" if mark == BY_LABEL else "annotations"
+        document["metadata"][where] = {mark: "g"} if mark else {}
         self.put({"kind": "Pod", **document})
 
     def follow(self, key):
@@ -69,6 +73,19 @@ def test_group_of_volcano_is_read_for_its_pods(mark):
     for name in "abc":
         story.pod(name, mark=mark)
     found = story.follow(VOLCANO).look()
+    assert (found.min_member, found.refusal) == (3, None)
+
+
+@pytest.mark.parametrize(
+    ("source", "key", "mark"),
+    [("legacy", VOLCANO, BY_ANNOTATION[0]), (PLUGINS, f"{PLUGINS}/team/g", BY_LABEL)],
+)
+def test_groups_of_other_schedulers_are_read_for_their_pods(source, key, mark):
+    """Those of kube-batch and of scheduler-plugins."""
+    story = Story(SOURCES[source], source=source)
+    for name in "abc":
+        story.pod(name, mark=mark)
+    found = story.follow(key).look()
     assert (found.min_member, found.refusal) == (3, None)
 
 

@@ -98,6 +98,18 @@ async def test_the_default_queue_needs_no_object():
         assert s.verdict("TFJob/team/other")[0] == "QueueNotFound"
 
 
+async def test_device_classes_count_from_the_next_cycle():
+    """The verdict on a gang that waits names them."""
+    async with running(Story()) as s:
+        resources = {"requests": {"example.com/gpu": "1"}}
+        container = {"name": "tensorflow", "image": "i", "resources": resources}
+        s.create(template={"containers": [container]})
+        await s.until(s.verdict)
+        assert s.verdict()[0] == "NoNodeLargeEnough"
+        s.loop._devices_changed(frozenset({"example.com/gpu"}))
+        await s.until(lambda: s.verdict()[0] == "DevicesAllocatedByDRA")
+
+
 @pytest.mark.parametrize(
     "loss",
     [lambda s: s.foreign(), lambda s: s.store.gone("Node", "", "n2", "uid-n2")],

@@ -19,6 +19,9 @@ def test_load_can_end_some_waits_and_not_others() -> None:
     assert not Reason.QUEUE_NOT_FOUND.ever_possible
     assert Reason.NONE.ever_possible
     assert not Reason.NONE
+    # Whoever adds nodes, or counts what a queue could use, would wait in vain.
+    devices = Reason.DEVICES_ALLOCATED_BY_DRA
+    assert (devices.ever_possible, devices.wants_room, devices.wants_nodes) == (True, False, False)
 
 
 def test_every_reason_is_spelt_in_one_place() -> None:

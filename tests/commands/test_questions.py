@@ -408,6 +408,8 @@ def test_dispatched_job_names_its_workload_and_cluster(monkeypatch, workloads, l
     head, row = explain_live("far", output="wide").text.splitlines()
     cells = [row[head.index(title) :].split("  ")[0] for title in ("STATE", "QUEUE", "STANDING")]
     assert cells == ["Running", "team-queue", "dispatched by MultiKueue"]
+    connected(monkeypatch, Managed(workloads, ROOMY, {**FAR, "status": {}}))
+    assert "No operator has reported" not in explain_live("far").text
 
 
 def test_job_that_kueue_holds_names_why_it_waits(monkeypatch):

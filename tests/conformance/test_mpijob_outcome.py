@@ -9,8 +9,9 @@ import yaml
 from muster import gang
 from muster.api import edge
 from muster.frameworks import FRAMEWORKS, load, of
-from support.apiserver.memory import copied
+from support.apiserver.memory import World, copied
 from support.builders.mpijobs import LAUNCHER, mpijob, role, world
+from support.builders.mpijobs import led as led_by
 
 PHASES = ("Pending", "Running", "Succeeded", "Failed")
 TABLE = yaml.safe_load(Path(__file__).with_name("outcomes.yaml").read_text())["MPIJob v1"]
@@ -260,6 +261,14 @@ def test_l5_failed_launcher_of_v1_fails_the_job_without_a_restart(policy, code):
         "Running",
         "Failed",
     ]
+
+
+def test_failed_launcher_of_v1_restarts_the_gang_if_the_job_asks_for_that():
+    """Under OnFailure as well: all pods are created again."""
+    made = World(led_by("v1", ("OnFailure", "OnFailure"), 2, None, True)).settle()
+    made.start().settle()
+    become(made, LAUNCHER, "Failed")
+    assert made.settle().conditions == ["Created T", "Restarting T"]
 
 
 def test_failed_worker_is_replaced_before_its_launcher_exists():
