@@ -290,10 +290,15 @@ def test_gangs_of_many_shapes_leave_the_budget_to_the_search_for_victims(monkeyp
 def test_lost_members_are_placed_although_the_budget_is_spent(monkeypatch) -> None:
     """A running gang gets its members back in each cycle, whatever waits in its namespace."""
     monkeypatch.setattr(units, "CYCLE", 1)
-    monkeypatch.setattr(units, "FIRST", 1)
-    nodes = [make_node(name=f"n{i}", cpu=8) for i in range(4)]
+    nodes = [make_node(name=f"n{i}", cpu=8 if i else 2) for i in range(4)]
     role = make_role(cpu=2, held=((0, "n0"),), waiting=(1, 2), previous={1: "n1", 2: "gone"})
-    hurt = make_gang(key="team/hurt", admitted=True, hold_until=2000.0, roles=[role])
+    hurt = make_gang(
+        key="team/hurt",
+        admitted=True,
+        hold_until=2000.0,
+        roles=[role],
+        shuns=("n1", "n2", "n3"),  # so that they are searched for twice
+    )
     others = [*distinct("team", 20, cpu=9), *distinct("evil", 20, cpu=9)]
     decisions = Cluster(nodes, [hurt, *others], monkeypatch).decide()
     assert len(decisions["team/hurt"].placements) == 2
