@@ -24,9 +24,10 @@ ENDS = {
     "node shutdown": {"reason": "Terminated"},
     "evicted": {"reason": "Evicted"},
     "refused": {"reason": "OutOfcpu"},
+    "refused for a feature": {"reason": "SysctlForbidden"},
     "refused under pressure": {"reason": "Evicted", "message": PRESSURE},
 }
-REFUSED = ("refused", "refused under pressure")
+REFUSED = ("refused", "refused for a feature", "refused under pressure")
 
 
 def is_wanted(name, kind, policy, end):

@@ -260,21 +260,18 @@ class Event(StrEnum):
     NODE_UNREACHABLE = Reason.NODE_UNREACHABLE.value
 
 
-LOST_RACES: Final = frozenset(
+REJECTIONS: Final = frozenset(
     {
-        "InvalidNodeInfo",
-        "NodeAffinity",
-        "NodeName",
-        "NodePorts",
-        "NodeShutdown",
-        "TaintToleration",
-        "TopologyAffinityError",
-        "UnexpectedAdmissionError",
-        "VolumeAttachmentLimitExceeded",
+        "AppArmor", "InitContainerRestartPolicyForbidden", "InvalidNodeInfo", "NodeAffinity",
+        "NodeName", "NodePorts", "NodeShutdown", "PodFeatureUnsupported",
+        "PodLevelResourcesNotSupported", "PodOSNotSupported", "PodOSSelectorNodeLabelDoesNotMatch",
+        "SupplementalGroupsPolicyNotSupported", "SysctlForbidden", "TaintToleration",
+        "TopologyAffinityError", "UnexpectedAdmissionError", "UnexpectedPredicateFailureType",
+        "UnknownReason", "VolumeAttachmentLimitExceeded",
     }
-)
-"""`status.reason` of a pod that the kubelet refused and another node, or the same one later, may
-take: replaced, and no restart of the job. So are those whose reason starts with OUT_OF."""
+)  # fmt: skip
+"""`status.reason` of a pod that its kubelet rejected: another node, or the same one later, may run
+it. The same holds for each reason that starts with OUT_OF."""
 OUT_OF: Final = "OutOf"
 
 EVICTED: Final = "Evicted"

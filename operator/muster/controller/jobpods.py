@@ -477,7 +477,7 @@ def rejected(pod: PodView) -> bool:
         return False
     # Rejected under pressure or evicted by it: only the message tells them apart.
     pressed = pod.reason == names.EVICTED and names.UNDER_PRESSURE in pod.message
-    return pressed or pod.reason.startswith(names.OUT_OF) or pod.reason in names.LOST_RACES
+    return pressed or pod.reason.startswith(names.OUT_OF) or pod.reason in names.REJECTIONS
 
 
 def disrupted(pod: PodView) -> bool:
