@@ -21,7 +21,7 @@ PRESSURE = "Pod was rejected: The node had condition: [MemoryPressure]. "
 ENDS = {
     "exit 1": {"code": 1},
     "exit 137": {"code": 137},
-    "node shutdown": {"reason": "Terminated"},
+    "node shutdown": {"code": 1, "reason": "Terminated"},
     "evicted": {"reason": "Evicted"},
     "refused": {"reason": "OutOfcpu"},
     "refused for a feature": {"reason": "SysctlForbidden"},

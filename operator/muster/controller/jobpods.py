@@ -398,7 +398,7 @@ def is_replaced(job: Job, framework: Framework, replica: Replica, pod: PodView) 
 
 
 def _is_permanent(framework: Framework, replica: Replica, pod: PodView) -> bool:
-    if replica.restart_policy != names.RestartPolicy.EXIT_CODE:
+    if replica.restart_policy != names.RestartPolicy.EXIT_CODE or disrupted(pod):
         return False
     code = pod.exit_code(container_name(framework, replica))
     if code is None:
