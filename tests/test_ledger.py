@@ -17,7 +17,7 @@ PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
     "allocator": 5848,
-    "api": 2905,
+    "api": 2906,
     "cluster": 6016,
     "commands": 5411,
     "controller": 4046,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2141,
     "scheduler": 9815,
     "store": 3013,
-    "tests": 69114,
+    "tests": 69115,
     "tools": 3868,
 }
 

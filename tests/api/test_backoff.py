@@ -28,6 +28,7 @@ def test_they_double_up_to_the_last() -> None:
         ("Pod", 404, "not found", [10, 20, 300]),
         ("Pod", 413, "too large", [10, 20, 300]),
         ("Pod", 422, "invalid", [10, 20, 300]),
+        ("Job", 403, "no", [10, 20, 300]),
         ("PodGroup", 422, "invalid", [10, 20, 300]),
         ("Pod", 403, 'pods "p" is forbidden: exceeded quota: q', [2, 4, 60]),
         ("Pod", 500, "failed calling webhook", [10, 20, 60]),

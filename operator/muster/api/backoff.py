@@ -55,7 +55,8 @@ def is_rejection(code: int, message: str) -> bool:
 def after_refusal(kind: str, code: int, message: str) -> Backoff:
     """Return the back-off between two attempts to create an object that was refused."""
     # Attempts to create a gang start and end pods, a full quota gets free as other pods end.
-    if kind == "Pod" and HOOK in message:
+    of_gang = kind in ("Pod", "Job")
+    if of_gang and HOOK in message:
         return _AFTER_FAILED_WEBHOOK
-    rejected = kind == "Pod" and code in _REJECTED and QUOTA not in message
+    rejected = of_gang and code in _REJECTED and QUOTA not in message
     return _AFTER_REJECTION if rejected or code == _INVALID else AFTER_REFUSAL
