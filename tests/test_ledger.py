@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 5848,
+    "allocator": 5849,
     "api": 2906,
     "cluster": 6016,
     "commands": 5411,

@@ -70,12 +70,12 @@ class TestShows:
             (1, 0, {"a": 2}),
             (1, 1, {"a": 2}),
             (2, 2, {}),
-            (2, 7, {}),
+            (2, 7, {"a": 2}),
             (0, 0, {}),
         ],
     )
     def test_gangs_are_shown_whole_within_the_budget(self, budget, others, expected):
-        """No gang passes one that does not fit; an oversized first gang is shown whole."""
+        """No gang passes one that does not fit, nor waits for one above the budget."""
         granted = shows(self.HIDDEN, {"other": others}, budget, "a")
         assert {key: len(pods) for key, pods in granted.items()} == expected
 

@@ -105,12 +105,13 @@ def shows(
     over budget stops those behind it. The `first` of the cluster may exceed it alone, uncharged:
     an autoscaler that sees a part would stop short. A budget of 0 shows none.
     """
-    left = budget - sum(shown.values())
+    # A gang that exceeds the budget was the first: others do not wait for its pods.
+    left = budget - sum(own for own in shown.values() if own <= budget)
     granted: dict[str, frozenset[str]] = {}
     for key, hidden in wishes:
         own = shown.get(key, 0)
         if key == first and 0 < budget < own + len(hidden):
-            left += own
+            left += own if own <= budget else 0
         elif len(hidden) > left:
             break
         else:
