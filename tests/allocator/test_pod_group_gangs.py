@@ -223,6 +223,16 @@ def test_a_gang_that_never_became_whole(spec, flag, owner, kept, gone):
     assert story.going(10.0 + kept, flag) == gone
 
 
+def test_gang_is_not_released_while_a_member_may_run_on_an_unreachable_node():
+    """Its other members run on, whatever the group says about the end of the hold."""
+    story = Story(memberHoldSeconds=1, onHoldExpired="release")
+    node, since = make_node(name="n1"), edge.format_time(0.0)
+    ready = {"type": "Ready", "status": "Unknown", "lastTransitionTime": since}
+    story.put({"kind": "Node", **node, "status": {**node["status"], "conditions": [ready]}})
+    story.lose("c")
+    assert (story.going(60.0), story.going(600.0)) == ([], [])
+
+
 def test_a_gang_that_begins_anew():
     """It is not placed while its pods go, says why, and then starts whole with its age."""
     story = Story(memberHoldSeconds=1, onHoldExpired="release")

@@ -155,6 +155,12 @@ def test_what_a_pod_shows(pod, placed, running):
     assert (standing.placed(pods), standing.running(pods)) == (placed, running)
 
 
+@pytest.mark.parametrize(("fields", "runs"), [({}, True), ({"fenced": True}, False)])
+def test_pod_may_run_on_an_unreachable_node_until_the_node_is_fenced(fields, runs):
+    """Then no other member waits for it."""
+    assert standing.may_run(make_pod(node="n1", unreachable=True, **fields)) is runs
+
+
 ADMITTED = Verdict("muster", GangPhase.RELEASED, admission_time=7.0)
 SUCCEEDED = Condition("Succeeded", "True", "", "", 9.0, 9.0)
 RAN = Condition("Running", "False", "", "", 5.0, 5.0)

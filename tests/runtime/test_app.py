@@ -18,6 +18,7 @@ from muster.kube.client import Kube
 from muster.runtime.app import Operator
 from muster.runtime.front import Front
 from muster.settings import Settings
+from support.builders.scheduler import make_node
 
 PATIENCE = 60.0
 PROMPTLY = 10.0
@@ -124,6 +125,25 @@ def made():
     """Return an operator that is not connected to an API server."""
     kube, settings = Kube("http://x", lambda _width: None, "m", 4), Settings()
     return Operator(settings, kube, settings.waiting(), Front(), kube)
+
+
+async def test_end_of_a_pod_expedites_the_reconcile_of_its_job():
+    """The status that ends the job waits behind no write of the reconcile under way."""
+    operator, ended = made(), []
+    operator.reconciler.on_pod_ended = ended.append
+    operator.store._callbacks.ended("TFJob/team/mnist")
+    assert ended == ["TFJob/team/mnist"]
+
+
+async def test_unreachable_nodes_are_counted():
+    """The metric has the number of nodes whose condition Ready is Unknown."""
+    operator = made()
+    node = make_node(name="n1")
+    node["metadata"] |= {"uid": "u", "resourceVersion": "1"}
+    node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    operator.store.put({"kind": "Node", **node})
+    (gauge,) = operator.metrics.silent_nodes.collect()
+    assert [sample.value for sample in gauge.samples] == [1]
 
 
 async def test_dry_runs_are_repeated_when_permissions_have_changed():

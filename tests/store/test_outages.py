@@ -86,6 +86,8 @@ def test_no_pod_is_lost_while_all_nodes_are_unreachable(count):
     cluster.silence(*numbered("none", count))
     cluster.wait(1000)
     assert cluster.lost() == set()
+    for job, fields in (FORCED, {}), (JOB, {"deleting": True}):
+        assert not cluster.observed("none0", job, **fields)[0].lost
     pod, due = cluster.observed("none0")
     assert (pod.unreachable, due) == (True, math.inf)
     cluster.wait(2 * DAY)
