@@ -431,6 +431,7 @@ def test_node_that_rejects_pods_is_avoided(running, rejections, seconds):
     running.look()
     running.pod(W0, uid="next", phase="Failed", reason="OutOfcpu", rejections=rejections)
     assert running.look().shuns == {"n1"}
+    assert not running.memory.previous.keys() & {W0}
     assert running.look(START + seconds - 1 - running.now).shuns == {"n1"}
     assert running.look(1).shuns == frozenset()
 
@@ -463,11 +464,12 @@ class TestRelease:
         """Replacements have the whole hold once they can be created."""
         restarting.gone(W0)
         for _ in range(3):
-            refusal = Refusal("Pod", W0, "Forbidden", "no pods today", restarting.now + HOLD)
+            until = restarting.now + 2 * HOLD
+            refusal = Refusal("Pod", W0, "Forbidden", "no pods today", until)
             restarting.store.jobs.refuse(restarting.job, refusal)
-            restarting.look()
-            restarting.look(HOLD)
-            assert not restarting.memory.released
+            for seconds in (0, HOLD, HOLD):
+                restarting.look(seconds)
+                assert not restarting.memory.released
         restarting.look(HOLD - 1)
         assert not restarting.memory.released
         restarting.look(1)
@@ -609,6 +611,11 @@ class TestEnding:
         assert not restarting.memory.released
         restarting.gone(W0)
         assert restarting.look().hold_until == restarting.now + HOLD
+
+    def test_the_hold_counts_from_the_end_of_a_back_off(self, running):
+        """A pod that failed twice in a row is replaced after 10 s."""
+        running.pod(W0, phase="Failed", failures=1)
+        assert running.look().hold_until == START + 10 + HOLD
 
     def test_a_loss_beside_it_counts_at_once(self, restarting):
         """The one that ends does not stand in for another."""
@@ -1004,9 +1011,13 @@ def test_a_pod_that_arrives_costs_no_more_in_a_large_gang():
 
 
 def test_gang_whose_pod_name_is_in_use_gets_no_nodes(story):
-    """Pods of a deleted job that still have names of the gang keep it from being placed."""
+    """Pods of a deleted job that still have names of the gang keep it from being placed.
+
+    It is not shown to autoscalers, and its demand counts in no deserved share.
+    """
     story.pod(W1, going=True, owner="uid-of-the-first-job")
     assert story.look().refusal is NOT_NOW
+    assert (NOT_NOW.reason.wants_nodes, NOT_NOW.reason.wants_room) == (False, False)
     story.gone(W1)
     assert story.look(2.0).refusal is None
 

@@ -184,3 +184,4 @@ def test_success_of_a_released_job_counts():
     world.give(verdict=RELEASED).step()
     succeed(world, W0, W1, W2)
     assert "Succeeded T" in world.conditions
+    assert (world.counts(), completed(world)) == ((0, 3, 0), "0-2")

@@ -39,11 +39,13 @@ def test_gang_with_name_in_use_creates_no_pod(backend):
 def test_gang_with_name_in_use_reports_pod_and_node():
     """The verdict names the count, the oldest pod and its node; the job is Queued."""
     world = again(used=[1, 2])
+    world.pod("mnist-worker-1")["metadata"]["creationTimestamp"] = edge.format_time(START)
+    world.pod("mnist-worker-2")["metadata"]["creationTimestamp"] = edge.format_time(START - 9)
     status = world.give(placements={}).settle().status
     assert status["state"] == "Queued"
     assert status["gang"]["reason"] == "NamesInUse"
     assert "2 pod(s)" in status["gang"]["message"]
-    assert "mnist-worker-1 on node n9" in status["gang"]["message"]
+    assert "mnist-worker-2 on node n9" in status["gang"]["message"]
 
 
 @pytest.mark.parametrize("process", ["same", "next"])

@@ -205,9 +205,10 @@ def test_rejection_is_reported_until_the_successor_runs():
     world.now += 1
     reject(world, "n2")
     assert not is_replaced(world)
+    text = f"Node n2 rejected pod {W0}: OutOfcpu. Nodes rejected 2 pods of this replica in a row."
+    assert world.status["reason"] == text
     world.wait(10).settle()
     assert is_replaced(world)
-    text = f"Node n2 rejected pod {W0}: OutOfcpu. Nodes rejected 2 pods of this replica in a row."
     assert world.status["reason"] == text
     assert [s.message for s in world.said if s.reason == "PodRejected"][-1] == text
     start(world)

@@ -648,6 +648,17 @@ def test_pod_that_a_restarted_kubelet_rejects_is_known_to_have_run(story):
     assert jobpods.refused(story.view())
 
 
+@pytest.mark.parametrize(
+    ("reason", "suspects"), [("OutOfcpu", {"n1", "n2"}), ("Terminated", {"n1", "n2"}), ("", set())]
+)
+def test_node_that_rejects_or_ends_pods_is_suspected(story, reason, suspects):
+    """The pods of two jobs fail on two nodes; if their programs failed, no node is suspected."""
+    status = {"phase": "Failed", "reason": reason, "startTime": edge.format_time(5)}
+    for index, owner in enumerate(("job-uid", "other") * 2):
+        story.pod(f"p{index}", owner=owner, node=f"n{1 + index // 2}", status=status)
+    assert story.store.suspects.nodes("team", 10.0) == suspects
+
+
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_pod_that_ended_keeps_its_end_when_a_restarted_kubelet_rejects_it(story, phase):
     """Neither a success nor the exit code of a failure is lost."""

@@ -77,6 +77,7 @@ class JobStory(Shown):
         by="",
         owner="job-uid",
         rejections=0,
+        failures=0,
     ):
         """Show a pod of the job, which names the scheduler `by`."""
         document = make_pod(
@@ -90,7 +91,10 @@ class JobStory(Shown):
                 "training.kubeflow.org/replica-index": name[-1],
             },
             "ownerReferences": [reference(uid=owner)],
-            "annotations": {names.REJECTIONS_BEFORE: str(rejections)} if rejections else {},
+            "annotations": {
+                names.REJECTIONS_BEFORE: str(rejections),
+                names.FAILURES_BEFORE: str(failures),
+            },
         }
         document["spec"]["schedulerName"], document["status"]["reason"] = by, reason
         self.put({"kind": "Pod", **document})
