@@ -18,7 +18,7 @@ SLACK = 60
 LEDGER = {
     "allocator": 5849,
     "api": 2906,
-    "cluster": 6016,
+    "cluster": 6017,
     "commands": 5411,
     "controller": 4046,
     "dashboard": 547,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2141,
     "scheduler": 9815,
     "store": 3013,
-    "tests": 69183,
+    "tests": 69213,
     "tools": 3868,
 }
 

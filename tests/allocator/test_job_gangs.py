@@ -11,11 +11,15 @@ from muster.allocator.verdict import RECORDED, Cause
 from muster.api import edge
 from muster.api.reasons import DeletionReason, Reason
 from muster.controller.model import Refusal
+from muster.frameworks import FRAMEWORKS
+from muster.gang import EMBEDDED
 from muster.scheduler.model import PODS
-from support.apiserver.memory import START, tfjob
+from muster.store.store import Store
+from support.apiserver.memory import START, of_kind, tfjob
 from support.builders.objects import make_owner, reference
 from support.builders.scheduler import make_node
 from support.rehearsal import call_count
+from support.rehearsal.gang_tracking import evaluated, tracked
 from support.rehearsal.job_gang import HOLD, KEY, JobStory
 
 W0, W1, W2, W3 = (f"mnist-worker-{i}" for i in range(4))
@@ -985,6 +989,17 @@ class TestQuotas:
         assert gang.refusal is None
         assert role_of(gang).charge == {"team/few/requests.memory": 2**30}
         assert dict(role_of(gang).shape.requests)["memory"] == 2**30
+
+    def test_container_that_muster_adds_is_no_obstacle_under_a_limit_range(self):
+        """As its pods will be created, it has the resources of the framework's container."""
+        s = JobStory()
+        s.store = Store(EMBEDDED, [FRAMEWORKS["PyTorchJob"]])
+        metadata, item = {"name": "r", "namespace": "team"}, {"type": "Container"}
+        limits = {"limits": [{**item, "min": {"cpu": "1"}, "defaultRequest": {"cpu": "2"}}]}
+        s.put({"kind": "LimitRange", "metadata": metadata, "spec": limits})
+        s.put(of_kind("PyTorchJob", Master=1, Worker=1))
+        (gang,) = evaluated(tracked(s.store), s.following.settings, s.now)
+        assert gang.refusal is None
 
 
 def test_a_pod_that_arrives_costs_no_more_in_a_large_gang():

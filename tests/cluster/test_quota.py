@@ -186,6 +186,11 @@ CPU, MEMORY = quota(hard={"requests.cpu": "4"}), {"limits.memory": "4"}
             "has 1Mi memory, the min for a container is 1Gi",
         ),
         (
+            limits(min={"cpu": "1"}),
+            template(initContainers=[{"resources": {"requests": {"cpu": "50m"}}}]),
+            "has 50m cpu, the min for a container is 1",
+        ),
+        (
             limits("Pod", max={"cpu": "1"}),
             template(limits={"cpu": "2"}),
             "has 2 cpu, the max for a pod is 1",

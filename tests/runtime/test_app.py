@@ -146,6 +146,16 @@ async def test_unreachable_nodes_are_counted():
     assert [sample.value for sample in gauge.samples] == [1]
 
 
+async def test_added_containers_are_limited_where_a_limit_range_is():
+    """Only in its namespace."""
+    operator = made()
+    metadata = {"name": "l", "namespace": "team", "uid": "u", "resourceVersion": "1"}
+    limits = {"limits": [{"type": "Container", "min": {"cpu": "1"}}]}
+    operator.store.put({"kind": "LimitRange", "metadata": metadata, "spec": limits})
+    assert operator._context("team").waiting.limited
+    assert not operator._context("other").waiting.limited
+
+
 async def test_dry_runs_are_repeated_when_permissions_have_changed():
     """One that was not permitted would have its jobs wait for another minute."""
     operator = made()

@@ -384,7 +384,8 @@ def _broken(spec: Json, view: LimitView, item: Json) -> Iterator[str]:
     whole = {"Container": "a container", "Pod": "a pod"}.get(item.get("type", ""))
     if whole is None:
         return
-    holders = [spec] if item["type"] == "Pod" else spec.get("containers") or ()
+    containers = [each for key in podtemplate.LISTS for each in spec.get(key) or ()]
+    holders = [spec] if item["type"] == "Pod" else containers
     for holder in holders:
         asked = _held(holder, item["type"], "requests")
         allowed = _held(holder, item["type"], "limits")
