@@ -309,8 +309,9 @@ class TestRefusals:
         running.gone(W0)
         refuse(running, kind="Service", seconds=1000)
         running.look()
+        assert running.look(HOLD + 1).refusal is None
         running.promise((W0, "n1"))
-        assert running.look(1).refusal is None
+        running.look(1)
         assert running.promised == {W0: "n1"}
 
     def test_something_is_in_the_way(self, story):

@@ -511,10 +511,10 @@ class TestRefusal:
 
     @pytest.mark.parametrize("reason", ["Forbidden", "Invalid"])
     def test_service_refused_while_the_gang_runs_is_reported_and_retried(self, reason):
-        """The gang keeps its pods and its state."""
+        """The gang keeps its pods and its state, and a lost member is replaced."""
         world = running()
         del world.objects["Service", "mnist-worker-1"]
-        world.give(refusal=refusal(kind="Service", reason=reason)).settle()
+        world.give(refusal=refusal(kind="Service", reason=reason)).lose("mnist-worker-1").settle()
         assert len(world.names()) == 2
         assert (world.status["state"], world.status["reason"]) == ("Running", QUOTA)
         assert "FailedCreateService" in world.reasons()
