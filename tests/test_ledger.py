@@ -20,7 +20,7 @@ LEDGER = {
     "api": 2906,
     "cluster": 6017,
     "commands": 5411,
-    "controller": 4046,
+    "controller": 4048,
     "dashboard": 547,
     "frameworks": 2743,
     "gang": 1439,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2141,
     "scheduler": 9815,
     "store": 3013,
-    "tests": 69214,
+    "tests": 69231,
     "tools": 3868,
 }
 

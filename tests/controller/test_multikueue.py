@@ -91,6 +91,23 @@ def test_waiting_copy_explains_itself_in_its_newest_condition():
     assert conditions(world)["Created"].endswith("x...")
 
 
+@pytest.mark.parametrize("backend", ["none", "embedded"])
+def test_blocked_copy_explains_itself_in_its_newest_condition(backend):
+    """The reason says why where there is no verdict on a gang."""
+    world = World(copy_of(tfjob(Worker=1)), backend=gang.choose(backend))
+    metadata = {"name": "mnist-worker-0", "namespace": "team", "uid": "other", "labels": {}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}}
+    world.objects["Pod", "mnist-worker-0"] = {**pod, "status": {"phase": "Running"}}
+    message = conditions(world.settle())["Created"]
+    assert message.startswith("TFJob mnist is created. Waiting: Resource ")
+    assert message.endswith(
+        '"mnist-worker-0" of Kind "Pod" already exists and is not managed by TFJob'
+    )
+    del world.objects["Pod", "mnist-worker-0"]
+    world.settle()
+    assert conditions(world)["Created"] == "TFJob mnist is created."
+
+
 def test_resumed_copy_explains_itself_in_its_newest_condition():
     """Kueue creates copies suspended, so the newest condition is often the end of that."""
     world = waiting(copy_of(tfjob(policy={"suspend": True})))

@@ -495,6 +495,8 @@ def explained(job: Job, after: JobStatus) -> JobStatus:
         message += f" {first} {first.message}".rstrip()
     elif gang is not None and gang.message and _waits(after):
         message += f"{_VERDICT}{gang.message}"
+    elif after.reason and state(after) in (names.JobState.CREATED, names.JobState.QUEUED):
+        message += f"{_VERDICT}{after.reason}"
     return replace(after, conditions=(*others, replace(newest, message=message)))
 
 
