@@ -21,7 +21,7 @@ LEDGER = {
     "cluster": 6017,
     "commands": 5411,
     "controller": 4048,
-    "dashboard": 547,
+    "dashboard": 563,
     "frameworks": 2743,
     "gang": 1439,
     "kube": 3439,
@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2141,
     "scheduler": 9815,
     "store": 3013,
-    "tests": 69231,
+    "tests": 69239,
     "tools": 3868,
 }
 

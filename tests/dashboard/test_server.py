@@ -105,17 +105,25 @@ async def test_a_page_follows_by_differences():
 
 
 async def test_view_is_made_for_viewers_only_and_once(monkeypatch):
-    """A view is made at the first request, kept for the next ones, and forgotten when idle."""
-    made = []
+    """A view is made at the first request, kept for the next ones, and forgotten when idle.
+
+    Suspended jobs, which the store parses on demand, are parsed for it once.
+    """
+    made, listed = [], []
     make = dashboard.view.make
-    monkeypatch.setattr(dashboard.view, "make", lambda *parts: made.append(1) or make(*parts))
+    monkeypatch.setattr(
+        dashboard.view, "make", lambda *of: made.append(1) or listed.extend(of[1]) or make(*of)
+    )
     hall = Hall()
+    held = tfjob(Worker=1, policy={"suspend": True})
+    held["metadata"] |= {"namespace": "vision", "uid": "u-2", "resourceVersion": "1"}
+    hall.store.jobs.show("TFJob", held, gone=False)
     async with served(hall) as ask:
         await asyncio.sleep(0.02)
         assert (hall.looked, made) == (0, [])
         for _ in range(3):
             assert await code_of(ask, "/api/view") == 200
-        assert len(made) == 1
+        assert (len(made), [job.replicas for job in listed]) == (1, [()])
         looked = hall.looked
         await asyncio.sleep(0.2)
         assert hall.looked == looked

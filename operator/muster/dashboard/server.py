@@ -19,7 +19,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from importlib import resources as packaged
 from typing import Final
@@ -171,6 +171,8 @@ class Dashboard:
         self._whole: View = view.NOTHING
         self._of: tuple[object, ...] = ()
         """What the view was made of."""
+        self._listed: dict[str, tuple[int, Job]] = {}
+        """By key a job that is shown, and the number of its last change."""
         self._due = self._looked = 0.0
         self._making, self._telling = asyncio.Lock(), asyncio.Lock()
         self._groups: dict[frozenset[str] | None, _Group] = {}
@@ -449,7 +451,7 @@ class Dashboard:
                 if self._whole is view.NOTHING:
                     raise web.HTTPServiceUnavailable(text=UNMADE)
                 return
-            jobs: list[Job] = list(self._source.store.jobs)
+            jobs = await self._jobs()
             of = (seen, *jobs)
             if len(of) == len(self._of) and all(map(operator.is_, of, self._of)):
                 return
@@ -466,6 +468,20 @@ class Dashboard:
                 took = time.monotonic() - started
                 self._due = started + max(PAUSE, SHARE * took)
             self._of = of
+
+    async def _jobs(self) -> list[Job]:
+        """Return all jobs; suspended ones, which the store parses on demand, without templates."""
+        jobs, before, self._listed = self._source.store.jobs, self._listed, {}
+        for key in jobs.all_keys():
+            news, job = before.get(key, (0, None))
+            if news != jobs.news(key):
+                news, job = jobs.news(key), jobs.get(key)
+                if job is not None and job.run_policy.suspend:
+                    job = replace(job, replicas=(), annotations={})
+                    await asyncio.sleep(0)
+            if job is not None:
+                self._listed[key] = news, job
+        return [job for _, job in self._listed.values()]
 
     async def remember(self, _app: web.Application) -> AsyncIterator[None]:
         """Record who held what, also without viewers, as long as the page is served."""
@@ -493,7 +509,7 @@ class Dashboard:
         if left > 0:
             asyncio.get_running_loop().call_later(left, self._forget)
             return
-        self._whole, self._of, self._due = view.NOTHING, (), 0.0
+        self._whole, self._of, self._due, self._listed = view.NOTHING, (), 0.0, {}
         self._groups.clear()
 
     def _alias(self, key: str) -> str:
