@@ -227,6 +227,7 @@ def test_logs_are_printed_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
         (("a", "b"), ("env",)),
         ((), ("env",)),
         (("a",), ("env", "--name", "x")),
+        (("No Name",), ("env",)),
         (("a",), ("env", "--nam", "a")),
         (("a",), ("env", "a")),
     ],

@@ -216,7 +216,7 @@ def _env(args: argparse.Namespace) -> int:
             from muster.local import contents  # noqa: PLC0415 -- takes a second, few commands ask
 
             contents.require(meant.existing)
-    except (cluster.ClusterError, OSError):
+    except BaseException:
         print(EVAL_FAILS)
         raise
     print(f"export KUBECONFIG={shlex.quote(str(meant.kubeconfig))}")
