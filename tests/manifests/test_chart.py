@@ -214,6 +214,8 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
         ({"certManager": ON}, "webhook.enabled has to be set too"),
         ({"dashboard": ON, "gangScheduler": "none"}, "gangScheduler has to be embedded"),
         ({"schedulerPluginsName": "mine"}, "schedulerPluginsName: it needs gangScheduler: s"),
+        ({"schedulerPluginsName": "volcano"}, "at '/schedulerPluginsName'"),
+        ({"gangScheduler": "Volcano"}, "at '/gangScheduler'"),
         ({"schedulerOnly": True, "namespaces": ["a"]}, "the scheduler alone knows no jobs"),
         ({"schedulerOnly": True, "mpi": {"kubectlDeliveryImage": "a"}}, "knows no jobs"),
         ({"podLabels": {"app.kubernetes.io/name": "x"}}, "podLabels: app.kubernetes.io/name is"),
@@ -294,7 +296,8 @@ def test_schema_accepts_the_gang_schedulers_and_no_other() -> None:
     whole = json.loads((FOLDER / "values.schema.json").read_text())
     choices = whole["properties"]["gangScheduler"]
     assert choices == {"enum": list(BACKENDS)}
-    assert not {"Volcano", "volcanoo", "mine", ""} & set(choices["enum"])
+    others = whole["properties"]["schedulerPluginsName"]["not"]["enum"]
+    assert others == [name for name in BACKENDS if name != "scheduler-plugins"]
 
 
 def test_instance_of_scheduler_plugins_may_have_another_name() -> None:
