@@ -77,7 +77,7 @@ def test_missing_or_forbidden_config_map_is_reported():
 @pytest.mark.parametrize(
     ("served", "words"),
     [
-        (lease(), ""),
+        (lease(34.0), ""),
         (lease(-3600.0), ""),
         (lease(40.0), "the operator does not run: the lease muster in muster-system was last"),
         (lease(holder=""), "the operator does not run: "),

@@ -90,7 +90,7 @@ class Server:
         if isinstance(found, Exception):
             raise found
         if path == OBJECTS["ConfigMap"]:
-            return published()
+            return published(default_queue="main")
         if found is None and "kubeflow.org" in path:
             raise ApiError(404, "NotFound", path, None)
         if path.endswith("/pods"):
@@ -137,8 +137,8 @@ def test_devices_times_seconds_by_state(ask):
                          "running": 8 * 3450}  # fmt: skip
     assert found["total"]["total"] == 2 * 8 * 3600 == sum(of(found).values())
     assert found["jobs"] == [{"kind": "TFJob", "namespace": "team", "job": "mnist",
-                              "queue": "default", **found["total"]}]  # fmt: skip
-    assert found["queues"] == [{"queue": "default", **found["total"]}]
+                              "queue": "main", **found["total"]}]  # fmt: skip
+    assert found["queues"] == [{"queue": "main", **found["total"]}]
     assert found["namespaces"] == [{"namespace": "team", **found["total"]}]
     assert (found["resource"], found["until"]) == ("GPU", at(3600))
 

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from muster.kube.client import Kube
+from muster.runtime import app
 from muster.runtime.app import Operator
 from muster.runtime.front import Front
 from muster.settings import Settings
@@ -121,9 +122,20 @@ def test_an_address_that_is_taken_is_one_sentence(permits, tmp_path):
     assert str(permits.server_port) in line
 
 
+class Unconnected(Kube):
+    """A connection that is never used."""
+
+    def __init__(self):
+        """Make it."""
+        super().__init__("http://x", lambda _width: None, "m", 4)
+
+    async def close(self):
+        """Close nothing."""
+
+
 def made():
     """Return an operator that is not connected to an API server."""
-    kube, settings = Kube("http://x", lambda _width: None, "m", 4), Settings()
+    kube, settings = Unconnected(), Settings()
     return Operator(settings, kube, settings.waiting(), Front(), kube)
 
 
@@ -173,3 +185,47 @@ async def test_readiness_lists_the_status_fields_that_crds_lack():
     beating.cancel()
     said = operator.front.health.warning
     assert said.startswith("The CRD of TFJob lacks the status fields state")
+
+
+async def test_main_thread_keeps_the_lease_while_another_thread_works(monkeypatch):
+    """The lease has a connection of its own, and the fence of the work falls with it."""
+    found, leases = [], Unconnected()
+
+    async def work(settings, waiting, front, connection):
+        kube = Unconnected()
+        leader = Operator(settings, kube, waiting, front, connection)._leader()
+        found.extend((threading.get_ident(), front, kube, leader))
+        return 7
+
+    async def connect(*_):
+        return leases
+
+    monkeypatch.setattr(app, "_work", work)
+    monkeypatch.setattr(app, "_connect", connect)
+    assert await app._run(Settings(leader_elect=True)) == 7
+    thread, front, kube, leader = found
+    assert thread != threading.get_ident()
+    assert (leader._kube, leader._fenced, leader._loop) == (leases, kube, front.loop)
+    assert (front.loop, leader._responsive) == (asyncio.get_running_loop(), front.responsive)
+
+
+async def test_leader_publishes_its_policy(monkeypatch):
+    """Commands and pages compute with what the operator uses."""
+    published, operator = [], made()
+    operator.settings = Settings(home="system")
+
+    async def publish(*given):
+        published.append(given)
+
+    async def idle(*_):
+        """Do nothing."""
+
+    monkeypatch.setattr(app.policyfile, "publish", publish)
+    monkeypatch.setattr(operator, "_decide", idle)
+    monkeypatch.setattr(operator.recorder, "run", idle)
+    monkeypatch.setattr(operator.informers, "synced", idle)
+    monkeypatch.setattr(operator.informers, "audit_jobs", idle)
+    await operator._act()
+    ((kube, home, policies, settings),) = published
+    assert (kube, home, policies) == (operator.kube, "system", operator.policy)
+    assert settings == operator.settings.published
