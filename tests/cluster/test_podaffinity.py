@@ -7,7 +7,7 @@ import pytest
 
 from muster.api.reasons import GangPhase, Reason
 from muster.cluster import nodes, pods
-from muster.cluster.podaffinity import MAX_COMPARISONS, TermCounts
+from muster.cluster.podaffinity import MAX_COMPARISONS, Prices, TermCounts
 from muster.cluster.selectors import Identity, Selection
 from muster.scheduler import budget, cycle, policy
 from muster.scheduler.budget import DEFERRED
@@ -305,6 +305,13 @@ def test_terms_cost_more_beside_more_pods(monkeypatch):
     columns = crowd(3_000)
     assert deferred(columns, gang) == {gang.key}
     assert not deferred(columns, gang, before=Deferred({gang.key: 1}, gang.key))
+
+
+def test_terms_beyond_a_share_are_deferred_without_a_look_at_each(monkeypatch):
+    """To find out what terms cost is linear in their number, and charged before."""
+    monkeypatch.setattr(budget, "EVALUATIONS", 320 * budget.MATCH - 1)
+    monkeypatch.setattr(Prices, "of", lambda *_: pytest.fail("terms were looked at"))
+    assert deferred(crowd(1), crowded_gang())
 
 
 def test_terms_that_require_their_own_label_are_not_charged_for_other_gangs():
