@@ -12,13 +12,15 @@ from muster.allocator.tracker import (
     Assumed,
     Bind,
     Departure,
+    Evict,
     GangFacts,
+    Leaving,
     Mark,
     Outcome,
     Placed,
     Retry,
 )
-from muster.allocator.verdict import Cause
+from muster.allocator.verdict import RECORDED, Cause
 from muster.api.reasons import DeletionReason
 from muster.api.status import Verdict
 from muster.cluster.gangs import GangInput
@@ -278,6 +280,18 @@ def test_a_gang_that_makes_room_rests(remade):
     assert (step.memory.released, step.memory.input.refusal) == (False, NOT_NOW)
     assert step.memory.verdict.message == CAUSE.sentence
     assert tracker.step(step.memory, empty, 10.0).memory.input.refusal is None
+
+
+@pytest.mark.parametrize(
+    ("cause", "evicted"), [(CAUSE, 1), (replace(CAUSE, claimant=""), 0), (RECORDED, 0)]
+)
+def test_no_pod_is_evicted_for_a_reason_that_does_not_hold(cause, evicted):
+    """No gang is named that takes its capacity, or its own gang is not released."""
+    facts = facts_of(pod("a", node="n1"), pod("b", node="n1"))
+    leaving = {"a": Leaving(facts.pods["a"].uid, cause)}
+    memory = replace(started(facts), leaving=leaving, due=0.0)
+    effects = tracker.step(memory, facts, 5.0).effects
+    assert sum(isinstance(effect, Evict) for effect in effects) == evicted
 
 
 @pytest.mark.parametrize("collective", [True, False])
