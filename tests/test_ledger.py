@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2141,
     "scheduler": 9815,
     "store": 3013,
-    "tests": 69320,
+    "tests": 69327,
     "tools": 3868,
 }
 

@@ -19,6 +19,7 @@ from muster.runtime import app
 from muster.runtime.app import Operator
 from muster.runtime.front import Front
 from muster.settings import Settings
+from muster.store.jobs import DocumentLimits
 from support.builders.scheduler import make_node
 
 PATIENCE = 60.0
@@ -133,9 +134,9 @@ class Unconnected(Kube):
         """Close nothing."""
 
 
-def made():
+def made(**settings):
     """Return an operator that is not connected to an API server."""
-    kube, settings = Unconnected(), Settings()
+    kube, settings = Unconnected(), Settings(**settings)
     return Operator(settings, kube, settings.waiting(), Front(), kube)
 
 
@@ -187,6 +188,13 @@ async def test_readiness_lists_the_status_fields_that_crds_lack():
     assert said.startswith("The CRD of TFJob lacks the status fields state")
 
 
+async def test_documents_of_jobs_have_the_limits_of_the_flags():
+    """64 MiB for each namespace and 512 MiB in all without flags."""
+    assert made().store.jobs._limits == DocumentLimits(2**26, 2**29)
+    limits = made(max_job_bytes_per_namespace=3, max_job_bytes=5).store.jobs._limits
+    assert limits == DocumentLimits(3, 5)
+
+
 async def test_main_thread_keeps_the_lease_while_another_thread_works(monkeypatch):
     """The lease has a connection of its own, and the fence of the work falls with it."""
     found, leases = [], Unconnected()
@@ -211,8 +219,7 @@ async def test_main_thread_keeps_the_lease_while_another_thread_works(monkeypatc
 
 async def test_leader_publishes_its_policy(monkeypatch):
     """Commands and pages compute with what the operator uses."""
-    published, operator = [], made()
-    operator.settings = Settings(home="system")
+    published, operator = [], made(home="system")
 
     async def publish(*given):
         published.append(given)
