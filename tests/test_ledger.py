@@ -29,8 +29,8 @@ LEDGER = {
     "muster": 1138,
     "runtime": 2141,
     "scheduler": 9815,
-    "store": 3013,
-    "tests": 69327,
+    "store": 3017,
+    "tests": 69339,
     "tools": 3868,
 }
 

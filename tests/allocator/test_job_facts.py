@@ -18,6 +18,7 @@ from muster.cluster import gangs
 from muster.cluster.gangs import GangRules, PriorityClass
 from muster.frameworks import FRAMEWORKS, load
 from muster.scheduler.model import Topology
+from muster.store import jobs
 from muster.store.store import Store
 from support.apiserver.memory import of_kind, tfjob
 from support.builders.mpijobs import mpijob, role
@@ -462,6 +463,17 @@ def test_a_label_that_comes_and_goes_says_who_sees_to_where_roles_lie():
         shown.put(document)
         (tasks,) = jobs.facts("TFJob/team/mnist", None, 0.0).tasks
         assert (tasks.topology.level if tasks.topology else "") == expected
+
+
+def test_suspended_jobs_are_not_parsed(monkeypatch):
+    """The store keeps them as bytes: half a gigabyte of them would block the loop for minutes."""
+    shown, loaded = Shown(), []
+    shown.store = Store(gang.EMBEDDED, FRAMEWORKS.values())
+    monkeypatch.setattr(jobs, "load", lambda *given: loaded.append(given) or load(*given))
+    for name, suspend in ("held", True), ("runs", False):
+        shown.put(tfjob(name=name, Worker=1, policy={"suspend": suspend}))
+    assert members.JobMembers(shown.store).gangs() == ["TFJob/team/runs"]
+    assert len(loaded) == 1
 
 
 def test_facts_of_a_job_of_ten_thousand_pods_contain_no_list_of_their_names():

@@ -222,7 +222,7 @@ class JobMembers(_Kind):
 
     def gangs(self) -> Sequence[str]:
         """Return the keys of the jobs that are to run."""
-        keys = self._store.jobs.all_keys()
+        keys = self._store.jobs.unsuspended()
         _drop_others(keys, self._wants)
         found = [key for key in keys if self._wants_pods(key)]
         self.asks.clear()

@@ -387,6 +387,10 @@ class Jobs:
         """Return the keys of all jobs."""
         return list(self._jobs)
 
+    def unsuspended(self) -> list[str]:
+        """Return the keys of the jobs that are not suspended: only on demand others are parsed."""
+        return [key for key, entry in self._jobs.items() if not entry.suspended]
+
     def find(self, key: str) -> Json | None:
         """Return the job's document as it was last seen, or None."""
         entry = self._jobs.get(key)
