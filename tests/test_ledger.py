@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2141,
     "scheduler": 9815,
     "store": 3017,
-    "tests": 69339,
+    "tests": 69372,
     "tools": 3868,
 }
 

@@ -4,7 +4,10 @@
 import pytest
 
 from muster import gang
+from muster.controller import pods
 from muster.controller.model import Context
+from muster.controller.scope import scope_of
+from muster.frameworks import FRAMEWORKS
 from support.apiserver.memory import World, of_kind, tfjob
 
 W = [f"mnist-worker-{i}" for i in range(4)]
@@ -111,3 +114,13 @@ def test_role_that_does_not_decide_may_be_empty():
         world = scale(World(of_kind(kind, **roles)).run(), 0)
         assert world.status["state"] == "Running"
         assert len(world.names()) == 1
+
+
+def test_job_is_deleted_only_after_its_end():
+    """Garbage collection deletes its pods with it."""
+    world = World(tfjob(Worker=1)).run()
+    for end in (False, True):
+        if end:
+            world.end("mnist-worker-0").settle()
+        scope = scope_of(world.observe(), FRAMEWORKS["TFJob"], world.backend, world.context)
+        assert [delete.kind for delete in pods.delete_job(scope)] == ["TFJob"] * end

@@ -218,7 +218,7 @@ async def test_main_thread_keeps_the_lease_while_another_thread_works(monkeypatc
 
 
 async def test_leader_publishes_its_policy(monkeypatch):
-    """Commands and pages compute with what the operator uses."""
+    """Commands and the dashboard use the policy of the operator."""
     published, operator = [], made(home="system")
 
     async def publish(*given):

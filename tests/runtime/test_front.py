@@ -2,13 +2,15 @@
 """The main thread, which answers while the work is busy."""
 
 import asyncio
+import os
+import signal
 import threading
 import time
 
 import aiohttp
 
 from muster.local.cluster import free_port
-from muster.runtime.front import HANG_SECONDS, Front, Health
+from muster.runtime.front import HANG_SECONDS, SIGNALS, Front, Health
 from muster.runtime.metrics import Metrics, serve
 from muster.settings import Settings
 
@@ -26,6 +28,24 @@ async def test_health_is_that_of_the_last_heartbeat_until_the_work_hangs():
     hangs = "the event loop has been blocked for 120 s"
     assert front.health == Health(hangs, hangs, "a warning")
     assert not front.responsive()
+
+
+async def test_signal_stops_the_work():
+    """As often as it comes; while the process ends, signals are ignored."""
+    front, stopped = Front(), asyncio.Event()
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        await front.handle_signals(front.loop, stopped.set)
+        for number in SIGNALS:
+            assert signal.getsignal(number) != before[number]
+            stopped.clear()
+            os.kill(os.getpid(), number)
+            await asyncio.wait_for(stopped.wait(), 10)
+        await front.ignore_signals()
+        assert {signal.getsignal(number) for number in SIGNALS} == {signal.SIG_IGN}
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_probes_are_answered_while_the_loop_of_the_work_is_blocked():

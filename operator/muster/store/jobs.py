@@ -388,7 +388,7 @@ class Jobs:
         return list(self._jobs)
 
     def unsuspended(self) -> list[str]:
-        """Return the keys of the jobs that are not suspended: only on demand others are parsed."""
+        """Return the keys of all jobs but suspended ones, which are parsed only on demand."""
         return [key for key, entry in self._jobs.items() if not entry.suspended]
 
     def find(self, key: str) -> Json | None:
