@@ -171,7 +171,7 @@ class Dashboard:
         self._whole: View = view.NOTHING
         self._of: tuple[object, ...] = ()
         """What the view was made of."""
-        self._listed: dict[str, tuple[int, Job]] = {}
+        self._listed: dict[str, tuple[int, Job | None]] = {}
         """By key a job that is shown, and the number of its last change."""
         self._due = self._looked = 0.0
         self._making, self._telling = asyncio.Lock(), asyncio.Lock()
@@ -479,9 +479,8 @@ class Dashboard:
                 if job is not None and job.run_policy.suspend:
                     job = replace(job, replicas=(), annotations={})
                     await asyncio.sleep(0)
-            if job is not None:
-                self._listed[key] = news, job
-        return [job for _, job in self._listed.values()]
+            self._listed[key] = news, job
+        return [job for _, job in self._listed.values() if job is not None]
 
     async def remember(self, _app: web.Application) -> AsyncIterator[None]:
         """Record who held what, also without viewers, as long as the page is served."""

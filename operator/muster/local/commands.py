@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from muster.local import binaries, cluster, layout, nodes, options, processes
 
 EVAL_FAILS = "false"
-"""What `env` prints on errors: `eval` of nothing succeeds, and later commands would use the
-cluster of the user's kubeconfig."""
+"""What `env` prints on errors: with nothing, commands after `eval` would use another cluster."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -336,10 +336,8 @@ class Jobs:
 
     def show(self, kind: str, document: Json, gone: bool) -> None:  # noqa: FBT001 -- an event
         """Take in what a watch shows of a job of that kind."""
-        if gone:
-            self.collections[kind].remove(document)
-        else:
-            self.collections[kind].take(document)
+        shown = self.collections[kind]
+        (shown.remove if gone else shown.take)(document)
 
     def _end(self, key: str, entry: _JobEntry) -> None:
         for of_autoscaler in (False, True):
@@ -393,8 +391,7 @@ class Jobs:
 
     def find(self, key: str) -> Json | None:
         """Return the job's document as it was last seen, or None."""
-        entry = self._jobs.get(key)
-        return entry.document if entry is not None else None
+        return self._jobs[key].document if key in self._jobs else None
 
     def keep_unstored(self, job: Job, fields: Json) -> None:
         """Remember the fields of the job's status that the API server does not store."""
@@ -443,13 +440,11 @@ class Jobs:
         """Return the key of the job that is meant, or None if there is no such job."""
         if owner is None or owner.group != names.GROUP:
             return None
-        key = owner.key
         # The uid too: anyone can write a name, and a recreated job must not get old pods.
-        return key if self._is_there(key, owner.uid) else None
+        return owner.key if self._is_there(owner.key, owner.uid) else None
 
     def _is_there(self, key: str, uid: str) -> bool:
-        entry = self._jobs.get(key)
-        return entry is not None and entry.owner.uid == uid
+        return key in self._jobs and self._jobs[key].owner.uid == uid
 
     @contextmanager
     def creating(self, key: str) -> Iterator[None]:
