@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2141,
     "scheduler": 9815,
     "store": 3012,
-    "tests": 69372,
+    "tests": 69396,
     "tools": 3868,
 }
 

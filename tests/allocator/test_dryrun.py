@@ -510,7 +510,10 @@ async def test_rejected_gang_is_tried_at_once_when_admission_changes(change):
         s.create()
         await s.until(s.refusal)
         s.server.admit = lambda pod: pod
+        s.put({**CHANGES["account"], "metadata": {"name": "team", "namespace": "other"}})
+        assert s.refusal()
         s.put({"metadata": {"name": "team"}, **CHANGES[change]})
+        assert s.refusal() is None
         await s.until(s.placements)
         assert len(s.server.asked) == 2
 

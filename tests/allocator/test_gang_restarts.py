@@ -193,6 +193,14 @@ def test_gang_of_which_one_role_gives_way_to_another_does_not_restart(grown):
     assert (story.look(), story.look(20)) == (math.inf, math.inf)
 
 
+def test_gang_with_a_pod_of_another_scheduler_does_not_restart_here():
+    """That pod would stay beside the new ones: the controller replaces all of them."""
+    story = Story()
+    story.pod(NAMES[0], node="n0", by="other")
+    story.gone(NAMES[3])
+    assert (story.look(), story.look(20)) == (math.inf, math.inf)
+
+
 def test_gang_without_running_pods_does_not_restart():
     """Pods that did not start lost nothing."""
     story = Story()

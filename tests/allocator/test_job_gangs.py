@@ -1034,6 +1034,8 @@ def test_gang_whose_pod_name_is_in_use_gets_no_nodes(story):
     story.pod(W1, going=True, owner="uid-of-the-first-job")
     assert story.look().refusal is NOT_NOW
     assert (NOT_NOW.reason.wants_nodes, NOT_NOW.reason.wants_room) == (False, False)
+    # No event of the job tells when the names are free.
+    assert story.wakes == [story.now + 1]
     story.gone(W1)
     assert story.look(2.0).refusal is None
 

@@ -291,6 +291,14 @@ def test_no_replacement_is_created_beside_a_needed_member_that_may_still_run(mem
     assert (world.wait(10).deletes(), world.creates()) == (world.names(), [])
 
 
+def test_peers_stay_while_a_member_may_run_on_an_unreachable_node():
+    """Though there is a node for the lost member, and the other one is not needed."""
+    began = running(policy={"schedulingPolicy": {"minAvailable": 2}})
+    world = Away(began.job, backend=gang.EMBEDDED, placements={LOST: "n3"}, verdict=PLACED)
+    world.objects, world.away, world.lost = began.objects, "mnist-worker-1", True
+    assert world.lose(LOST).deletes() == []
+
+
 def test_losses_before_the_restart_are_one_restart():
     """Members of a drained node terminate one after the other; their peers restart once."""
     world, drained = running(), "mnist-worker-1"

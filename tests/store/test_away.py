@@ -224,6 +224,7 @@ def test_nodes_that_are_gone_are_not_remembered_for_ever():
     nodes, other = away(node(), None, SURE), parse_node(make_node(name="n2"))
     assert list(nodes) == ["n1"]
     assert nodes.gone("n1")
+    assert not away(node("Unknown", taints=[FENCE])).gone("n1")
     asked: list[str] = []
     nodes.vanished = asked.append
     nodes._inhabited = lambda name: name == "n2"
