@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2141,
     "scheduler": 9815,
     "store": 3012,
-    "tests": 69396,
+    "tests": 69409,
     "tools": 3868,
 }
 

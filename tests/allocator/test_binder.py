@@ -219,6 +219,15 @@ async def test_who_makes_room_has_an_hour_to_end(own, asked, budget):
     assert not server.still()
 
 
+def test_only_a_pod_of_a_deleted_node_has_no_grace_period():
+    """No kubelet would end it. One on a node that is known may be running."""
+    store, pod = Store(gang.EMBEDDED, ()), make_pod(node="n1")
+    store.away._inhabited = lambda _node: [pod]
+    assert binder.grace(store, pod) is None
+    store.confirm_gone("n1")
+    assert binder.grace(store, pod) == 0
+
+
 @pytest.mark.parametrize("volume", [None, storage.VolumeView("pv", None, (), version="5")])
 async def test_claim_gets_the_volume_or_the_node_of_its_consumer(volume):
     """A volume is claimed in the version that was observed; else the claim is told its node."""

@@ -129,7 +129,11 @@ def test_pod_that_waited_for_its_node_is_reported_two_minutes_after_its_binding(
     world = running()
     bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": BEGUN}
     world.pod(W0)["metadata"]["creationTimestamp"] = format_time(START - 3600)
-    world.pod(W0)["status"] = {"phase": "Pending", "conditions": [bound]}
+    world.pod(W0)["status"] = {"phase": "Pending"}
+    waits = world.clone()
+    del waits.pod(W0)["spec"]["nodeName"]
+    assert "reason" not in waits.settle().status
+    world.pod(W0)["status"]["conditions"] = [bound]
     world.settle()
     assert ("reason" in world.status, world.requeue) == (False, START + 120)
 
