@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2141,
     "scheduler": 9815,
     "store": 3012,
-    "tests": 69409,
+    "tests": 69430,
     "tools": 3868,
 }
 

@@ -714,6 +714,18 @@ class TestUnreachable:
         running.pod(W0, going=True)
         assert running.look().hold_until == running.now + HOLD
 
+    def test_hold_counts_again_when_an_outage_ends(self, running):
+        """The nodes that return may take the lost member."""
+        running.store.away._clock = lambda: running.now
+        running.store.collections["Node"].reach("", 0)
+        running.gone(W0)
+        running.look()
+        for name in ("n1", "n2"):
+            running.silence(name)
+        running.look(HOLD - 10)
+        running.silence("n1", status="True")
+        assert running.look().hold_until == running.now + HOLD
+
     def test_no_hold_begins_while_all_nodes_are_unreachable(self, running):
         """Pods that are being deleted are members until their kubelets return."""
         for name in ("n1", "n2"):

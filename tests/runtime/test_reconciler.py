@@ -829,6 +829,15 @@ def test_status_that_ends_a_job_is_as_urgent_as_a_placement(story, status, level
     assert story.server.urgency is level
 
 
+def test_status_of_a_suspended_job_is_as_urgent_as_a_placement(story):
+    """Its pods are deleted once it is stored."""
+    document = tfjob(policy={"suspend": True})
+    document["metadata"] |= {"uid": "u", "resourceVersion": "2"}
+    story.store.put(document)
+    story.go(STATUS)
+    assert story.server.urgency is PriorityLevel.PLACEMENT
+
+
 async def test_status_before_the_end_of_a_pod_waits_for_no_placement(story):
     """The status that ends the job would wait behind it, while pods of others are placed."""
     story.actions = [STATUS]
