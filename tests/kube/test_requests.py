@@ -5,7 +5,7 @@ import asyncio
 import gc
 import json
 import weakref
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 import pytest
@@ -91,20 +91,33 @@ async def test_a_write_is_tried_again():
     assert len(asked) == 3
 
 
-async def test_answered_write_releases_its_document():
-    """Before the collector runs: of thousands of writes the documents would add up."""
+@pytest.mark.parametrize(
+    "answers",
+    [
+        (stored(),),
+        (failure(422, "Invalid"),),
+        (failure(503, "ServiceUnavailable", **{"Retry-After": "0"}), stored()),
+    ],
+    ids=["accepted", "refused", "retried"],
+)
+async def test_answered_write_releases_all_that_it_had(answers):
+    """Before the collector runs: of thousands of writes it would add up."""
 
     class Document(dict):
         """A document that can be referred to weakly."""
 
-    async with played(stored()) as (kube, _):
+    async def wanted():
+        return True
+
+    async with played(*answers) as (kube, _):
         document = Document(kind="Pod")
-        left = weakref.ref(document)
+        left = weakref.ref(document), weakref.ref(wanted)
         gc.disable()
         try:
-            await kube.create(PATH, document, PriorityLevel.PLACEMENT)
-            del document
-            assert left() is None
+            with suppress(ApiError):
+                await kube.create(PATH, document, PriorityLevel.PLACEMENT, wanted)
+            del document, wanted
+            assert [one() for one in left] == [None, None]
         finally:
             gc.enable()
 

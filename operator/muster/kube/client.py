@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import math
 import re
@@ -22,12 +23,10 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 import aiohttp
-import tenacity
 from pydantic_core import from_json, to_json
 
 from muster.api.backoff import HOOK, Backoff
@@ -407,31 +406,21 @@ class Kube:
                     yield _event(line)
 
     async def _retried(self, request: _Request) -> Json:
-        unsure = False
-
-        async def once() -> Json:
-            nonlocal unsure
+        attempts, unsure = 1 if request.urgency in ONCE else self._attempts, False
+        for attempt in itertools.count(1):
             if unsure and request.wanted is not None and not await request.wanted():
-                raise UnwantedError(f"not wanted any more: {request.method} {request.path}")
+                break
             try:
                 return await self._send(request)
             except (ApiError, *BROKEN) as error:
                 if isinstance(error, ApiError):
                     error.unsure = unsure
                 unsure |= is_unsure(error)
-                raise
-
-        retrying = tenacity.AsyncRetrying(
-            # Not of the request: tenacity's objects refer to each other until they are collected.
-            retry=tenacity.retry_if_exception(partial(self._passing, request.method)),
-            wait=lambda state: _pause(
-                state.outcome.exception() if state.outcome else None, state.attempt_number
-            ),
-            stop=tenacity.stop_after_attempt(1 if request.urgency in ONCE else self._attempts),
-            reraise=True,
-        )
-        result: Json = await retrying(once)
-        return result
+                if attempt == attempts or not self._passing(request.method, error):
+                    raise
+                pause = _pause(error, attempt)
+            await asyncio.sleep(pause)
+        raise UnwantedError(f"not wanted any more: {request.method} {request.path}")
 
     async def _send(self, request: _Request) -> Json:
         if request.urgency is None:
