@@ -73,8 +73,9 @@ def test_what_it_prints_is_what_the_operator_creates():
     document = of_kind("PyTorchJob", Master=1, Worker=2)
     document["metadata"]["uid"] = render.UID
     world = World(document, backend=gang.EMBEDDED, placements={})
-    world.extra["placements"] = unbound(world)
-    world.settle()
+    for placements in (unbound(world), dict.fromkeys(unbound(world), "a")):
+        world.extra["placements"] = placements
+        world.settle()
     shown = render.objects(FRAMEWORKS["PyTorchJob"], document, gang.EMBEDDED, Context())
     created = [write.doc for write in world.writes if type(write).__name__ == "Create"]
     assert shown[1:] == created

@@ -93,7 +93,7 @@ class TestFirstWord:
             world.give(verdict=WAITS, placements=unbound(world)).step()
             made = [w.doc["kind"] for w in world.writes if isinstance(w, Create)]
             kinds[backend.name] = list(dict.fromkeys(made))
-        assert kinds[gang.EMBEDDED.name] == ["Pod", "PodGroup", "Service"]
+        assert kinds[gang.EMBEDDED.name] == ["Pod", "PodGroup"]
         assert kinds[gang.SCHEDULER_PLUGINS.name] == ["PodGroup", "Pod", "Service"]
 
     def test_it_is_written_once_with_the_verdict(self):

@@ -52,6 +52,15 @@ def test_a_named_node_is_no_way_around_the_allocator(placement):
     assert [shape.node_name for shape in shapes.values()] == ["node-1"]
 
 
+def test_pods_without_a_node_have_no_services():
+    """A gang that only shows an autoscaler what it needs may have ten thousand."""
+    world = World(tfjob(Worker=2), backend=gang.EMBEDDED, placements=dict.fromkeys(NODES, ""))
+    assert world.settle().names() == list(NODES)
+    assert not world.names("Service")
+    world.extra = {"placements": NODES}
+    assert world.settle().names("Service") == list(NODES)
+
+
 def test_s19_a_gang_that_makes_room_restarts_whole():
     """Running ends at once and active with the last pod; no restart is counted, one event told."""
     limited = tfjob(Worker=2, spec={"runPolicy": {"backoffLimit": 1}})

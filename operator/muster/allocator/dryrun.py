@@ -155,11 +155,12 @@ class PodTrials:
     async def _service_error(self, ask: Ask, now: float) -> ApiError | None:
         """Return why admission rejects the Service of the pod, None if it does not.
 
-        Only of a gang without pods: later, the Service is retried beside the running pods. A
-        Service that was accepted speaks for those of all jobs of its namespace.
+        Only of a gang without pods on nodes: later, the Service is retried beside the running
+        pods. A Service that was accepted speaks for those of all jobs of its namespace.
         """
         job, key = ask.job, (ask.job.namespace, SERVICE)
-        started = standing.was_admitted(job) or self._store.children.own_pods(job)
+        pods = self._store.children.own_pods(job).values()
+        started = standing.was_admitted(job) or any(pod.node for pod in pods)
         serves = frameworks.of(job).pods.services and not job.service
         if started or not serves or self._store.dry_runs.get(key, now):
             return None

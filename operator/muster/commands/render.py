@@ -201,7 +201,8 @@ def _observe(job: Job, framework: Framework, made: Iterable[Json]) -> Observed:
     return Observed(
         job=job,
         now=0.0,
-        pods=tuple(map(parse.pod, kinds.get("Pod", ()))),
+        # On a node, where they need their Services.
+        pods=tuple(replace(parse.pod(each), node="any") for each in kinds.get("Pod", ())),
         services=_children("Service", kinds),
         configs=_children("ConfigMap", kinds),
         batches=tuple(map(parse.batch, kinds.get(names.BATCH_JOB, ()))),

@@ -267,17 +267,23 @@ def creatable(scope: Scope, builder: PodBuilder) -> Mapping[str, str] | None:
 def service_writes(
     scope: Scope, builders: Mapping[str, PodBuilder], fresh: Iterable[Create]
 ) -> Iterator[Action]:
-    """Yield the missing services of pods that exist or are being created, and the surplus."""
+    """Yield the missing services of pods that exist or are being created, and the surplus.
+
+    A pod that waits for the allocator needs none: of a gang that never starts there are many.
+    """
     if not scope.framework.pods.services:
         return
     pods = {pod.name for pod in scope.roster.own} | {create.name for create in fresh}
+    placed = {name for name, node in (scope.observed.placements or {}).items() if node}
+    placed |= {pod.name for pod in scope.roster.own if pod.node}
     taken = {view.name for view in scope.observed.services}
     wanted: set[str] = set()
     for builder in () if scope.job.service else builders.values():
         for index in range(builder.replica.replicas):
             name = builder.name(index)
             wanted.add(name)
-            if name in pods and name not in taken and scope.observed.refusal is None:
+            needed = name in pods and (name in placed or not builder.allocated)
+            if needed and name not in taken and scope.observed.refusal is None:
                 yield Create("Service", name, partial(builder.service, index))
     unwanted = (view for view in scope.observed.services if view.name not in wanted)
     yield from dependents.removals(scope, unwanted)
