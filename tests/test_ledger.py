@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "operator" / "muster"
 SLACK = 60
 LEDGER = {
-    "allocator": 5849,
+    "allocator": 5850,
     "api": 2906,
     "cluster": 6017,
-    "commands": 5411,
-    "controller": 4048,
+    "commands": 5412,
+    "controller": 4054,
     "dashboard": 562,
     "frameworks": 2743,
     "gang": 1439,
-    "kube": 3439,
+    "kube": 3428,
     "local": 2979,
     "muster": 1138,
     "runtime": 2141,
     "scheduler": 9815,
     "store": 3012,
-    "tests": 69430,
+    "tests": 69457,
     "tools": 3868,
 }
 
