@@ -53,7 +53,7 @@ def test_a_named_node_is_no_way_around_the_allocator(placement):
 
 
 def test_pods_without_a_node_have_no_services():
-    """A gang that only shows an autoscaler what it needs may have ten thousand."""
+    """Only an autoscaler reads these pods. A gang may have ten thousand of them."""
     world = World(tfjob(Worker=2), backend=gang.EMBEDDED, placements=dict.fromkeys(NODES, ""))
     assert world.settle().names() == list(NODES)
     assert not world.names("Service")

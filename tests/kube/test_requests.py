@@ -101,7 +101,7 @@ async def test_a_write_is_tried_again():
     ids=["accepted", "refused", "retried"],
 )
 async def test_answered_write_releases_all_that_it_had(answers):
-    """Before the collector runs: of thousands of writes it would add up."""
+    """The memory is free before a garbage collection: thousands of writes would add up."""
 
     class Document(dict):
         """A document that can be referred to weakly."""

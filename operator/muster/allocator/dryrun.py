@@ -156,7 +156,7 @@ class PodTrials:
         """Return why admission rejects the Service of the pod, None if it does not.
 
         Only of a gang without pods on nodes: later, the Service is retried beside the running
-        pods. A Service that was accepted speaks for those of all jobs of its namespace.
+        pods. An accepted Service is the answer for all jobs of its namespace.
         """
         job, key = ask.job, (ask.job.namespace, SERVICE)
         pods = self._store.children.own_pods(job).values()

@@ -105,7 +105,7 @@ def shows(
     over budget stops those behind it. The `first` of the cluster may exceed it alone, uncharged:
     an autoscaler that sees a part would stop short. A budget of 0 shows none.
     """
-    # A gang that exceeds the budget was the first: others do not wait for its pods.
+    # A gang above the budget was first when it was shown. Its pods use none of the budget.
     left = budget - sum(own for own in shown.values() if own <= budget)
     granted: dict[str, frozenset[str]] = {}
     for key, hidden in wishes:

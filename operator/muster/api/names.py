@@ -270,8 +270,8 @@ REJECTIONS: Final = frozenset(
         "UnknownReason", "VolumeAttachmentLimitExceeded",
     }
 )  # fmt: skip
-"""`status.reason` of a pod that its kubelet rejected: another node, or the same one later, may run
-it. The same holds for each reason that starts with OUT_OF."""
+"""`status.reason` of a pod that its kubelet rejected. The pod may run on another node, or later on
+the same node. Each reason that starts with OUT_OF is such a reason, too."""
 OUT_OF: Final = "OutOf"
 
 EVICTED: Final = "Evicted"

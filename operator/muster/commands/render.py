@@ -201,7 +201,7 @@ def _observe(job: Job, framework: Framework, made: Iterable[Json]) -> Observed:
     return Observed(
         job=job,
         now=0.0,
-        # On a node, where they need their Services.
+        # Services are created for pods on nodes.
         pods=tuple(replace(parse.pod(each), node="any") for each in kinds.get("Pod", ())),
         services=_children("Service", kinds),
         configs=_children("ConfigMap", kinds),

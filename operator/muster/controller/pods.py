@@ -269,7 +269,7 @@ def service_writes(
 ) -> Iterator[Action]:
     """Yield the missing services of pods that exist or are being created, and the surplus.
 
-    A pod that waits for the allocator needs none: of a gang that never starts there are many.
+    Pods that wait for the allocator need none: a gang may have ten thousand of them.
     """
     if not scope.framework.pods.services:
         return

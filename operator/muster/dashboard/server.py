@@ -470,7 +470,7 @@ class Dashboard:
             self._of = of
 
     async def _jobs(self) -> list[Job]:
-        """Return all jobs; suspended ones, which the store parses on demand, without templates."""
+        """Return all jobs. Suspended jobs are parsed once per version and have no templates."""
         jobs, before, self._listed = self._source.store.jobs, self._listed, {}
         for key in jobs.all_keys():
             news, job = before.get(key, (0, None))

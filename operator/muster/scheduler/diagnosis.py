@@ -116,7 +116,7 @@ def _explanation(
 
 
 def _of_devices(session: Session, gang: GangState, demand: Demand) -> PodSetState | None:
-    """Return the tasks that fit on no node, if DeviceClasses offer what they lack there."""
+    """Return tasks that fit on no node and lack what DeviceClasses offer, or None."""
     offered, names = session.snapshot.device_resources, session.snapshot.resources
     if not offered or _hopeless(session, gang, demand) is not Reason.NO_NODE_LARGE_ENOUGH:
         return None

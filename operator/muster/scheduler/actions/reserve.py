@@ -84,7 +84,7 @@ def reserve(session: Session, ask: Ask, start: Start) -> None:
     if len(tries) == TRIES or key in tries:
         return
     # Else room beyond its queue's due is kept while another waits for its own: shares are undone.
-    # Where usage orders the queues, what they hold decides nothing.
+    # If usage orders the queues, the resources that they hold do not count.
     by_usage = session.rules.asks("usage_order")
     above = not by_usage and gang.queue is not None and session.rules.overused(gang.queue)
     if above and not gang.drains and any(_below(session, other) for other in session.gangs):
