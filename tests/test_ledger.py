@@ -29,7 +29,7 @@ LEDGER = {
     "muster": 1138,
     "runtime": 2141,
     "scheduler": 9815,
-    "store": 3012,
+    "store": 3016,
     "tests": 69457,
     "tools": 3868,
 }

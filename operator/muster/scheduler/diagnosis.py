@@ -74,7 +74,7 @@ def explain(session: Session, ask: Ask, tasks: PodSetState, found: Obstacles) ->
         demand = [(tasks, tasks.left)]
     devices = _of_devices(session, gang, demand)
     if devices is not None:
-        # Other tasks may lack room as well, but no end of a pod gives these their devices.
+        # Other tasks may lack room, too, but these fit on no node however many pods end.
         tasks, found = devices, obstacles(session, ask, devices)
     # Equal gangs get the same explanation, as long as nothing has changed. What is in the way may
     # have been seen behind tasks that were taken back: it is part of the key, and kept with it.

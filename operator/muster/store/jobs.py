@@ -336,8 +336,10 @@ class Jobs:
 
     def show(self, kind: str, document: Json, gone: bool) -> None:  # noqa: FBT001 -- an event
         """Take in what a watch shows of a job of that kind."""
-        shown = self.collections[kind]
-        (shown.remove if gone else shown.take)(document)
+        if gone:
+            self.collections[kind].remove(document)
+        else:
+            self.collections[kind].take(document)
 
     def _end(self, key: str, entry: _JobEntry) -> None:
         for of_autoscaler in (False, True):
@@ -391,7 +393,8 @@ class Jobs:
 
     def find(self, key: str) -> Json | None:
         """Return the job's document as it was last seen, or None."""
-        return self._jobs[key].document if key in self._jobs else None
+        entry = self._jobs.get(key)
+        return None if entry is None else entry.document
 
     def keep_unstored(self, job: Job, fields: Json) -> None:
         """Remember the fields of the job's status that the API server does not store."""
@@ -444,7 +447,8 @@ class Jobs:
         return owner.key if self._is_there(owner.key, owner.uid) else None
 
     def _is_there(self, key: str, uid: str) -> bool:
-        return key in self._jobs and self._jobs[key].owner.uid == uid
+        entry = self._jobs.get(key)
+        return entry is not None and entry.owner.uid == uid
 
     @contextmanager
     def creating(self, key: str) -> Iterator[None]:
