@@ -279,7 +279,7 @@ class GangMemory:
     owed: bool = False
     """An earlier process was making room for it."""
     told: float | None = None
-    """When it is to start, by what it was told last; None: nothing, or that was not kept."""
+    """The start time that was published last; None: there is none, or it was not kept."""
     slips: int = 0
     """How many such times were not kept."""
     misled_until: float = 0.0
@@ -473,8 +473,8 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
         return Step(memory, wake=memory.due)
     turn = _Turn(memory, facts, now)
     turn.wake(facts.changes_at)
-    # The order matters: room that has lost its sense is given back before it is judged who is
-    # there, that before the hold, and the input is made of what is left.
+    # The order matters: void promises are dropped first, then the members are counted, then the
+    # hold is updated. The input of the cycle is made from the result.
     _prune(turn)
     _drop_void(turn)
     _lapse(turn)

@@ -27,7 +27,7 @@ PERIOD: Final = 60.0
 
 
 class Usage:
-    """The history of all queues; that of a new queue begins with what its status stores."""
+    """The usage of all queues. The usage of a new queue begins with the value in its status."""
 
     def __init__(self) -> None:
         self._used: dict[str, float] = {}

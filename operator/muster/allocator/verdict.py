@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is published of a gang: where it stands, and for whom its pods are evicted."""
+"""The published verdict on a gang: its state, and the gang that its pods are evicted for."""
 
 from __future__ import annotations
 

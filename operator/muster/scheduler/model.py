@@ -356,7 +356,7 @@ class BaseGang:
     drains_from: float = UNLIMITED
     """From when nodes are kept free for it although nobody knows when there will be enough."""
     told: float | None = None
-    """When it is to start, by what it was told; None: nothing that still holds."""
+    """The start time that was published; None: there is none that still holds."""
     misled: bool = False
     """The times that it was told were not kept: they are so from now on, whatever others say."""
 
