@@ -187,17 +187,17 @@ class _Life:
 
         for framework in self.frameworks:
             # on.event writes nothing on the user's objects: no finalizer, no annotation.
-            kopf.on.event(
-                names.GROUP,
-                framework.version,
-                framework.plural,
-                id=framework.plural,
-                registry=made,
-            )(functools.partial(self._on_event, framework.kind))
+            kind = names.GROUP, framework.version, framework.plural
+            take = functools.partial(self._on_event, framework.kind)
+            kopf.on.event(*kind, id=framework.plural, registry=made)(take)
         return made
 
     async def _on_event(self, kind: str, event: Json, **_: Any) -> None:
-        self.hand_over(kind, event)
+        document = event["object"].copy()
+        # Kopf keeps the last event of each watch, and a parsed document may take megabytes.
+        event["object"].clear()
+        event["object"]["metadata"] = {k: document["metadata"].get(k) for k in ("name", "uid")}
+        self.hand_over(kind, {**event, "object": document})
 
 
 async def _cancel_all() -> None:
