@@ -108,8 +108,8 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases/muster"
 RENEWAL_SECONDS = 2.0 + 2.0
 """The retry period of the lease, and the seconds that a renewal may be late."""
 STALL_SECONDS, START_SECONDS, REMOVAL_SECONDS = 0.5, 5.0, 600.0
-MEMORY_BYTES = 150 << 20
-"""What the operator may grow by. Jobs of 50,000 pods, of which 10,000 exist, take 64 MiB."""
+MEMORY_RATIO = 1.5
+"""Of the quiet run's memory."""
 
 
 @dataclass
@@ -131,7 +131,7 @@ class Record:
             "stall": (self.stall, STALL_SECONDS + 2 * quiet.stall),
             "renewal": (self.renewal, RENEWAL_SECONDS + lag),
             "start": (self.start, START_SECONDS + lag),
-            "memory": (self.memory, quiet.memory + MEMORY_BYTES),
+            "memory": (self.memory, MEMORY_RATIO * quiet.memory),
         }
         return {name: value for name, (value, limit) in found.items() if value > limit}
 

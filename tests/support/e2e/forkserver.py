@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from unittest import mock
 from muster import cli
 
 STOCK = "support.e2e.forkserver_preload"
+IMAGE = Path(__file__).parents[3] / "manifests" / "image" / "Dockerfile"
 
 
 def start(words: Sequence[str], log: Path) -> ForkServerProcess:
@@ -51,8 +53,10 @@ def _start(
 def _read() -> None:
     """Start the process that is forked; before Python 3.13 it does not get our `sys.path`."""
     path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.getenv("PYTHONPATH"))))
+    # glibc reads this when a process starts. Operators take as much memory as in the image.
+    arenas = dict(re.findall(r"\b(MALLOC_ARENA_MAX)=(\d+)", IMAGE.read_text()))
     multiprocessing.set_forkserver_preload([STOCK])
-    with mock.patch.dict(os.environ, PYTHONPATH=path):
+    with mock.patch.dict(os.environ, arenas, PYTHONPATH=path):
         forkserver.ensure_running()
 
 
