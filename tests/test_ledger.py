@@ -30,7 +30,7 @@ LEDGER = {
     "runtime": 2141,
     "scheduler": 9815,
     "store": 3016,
-    "tests": 69483,
+    "tests": 69500,
     "tools": 3868,
 }
 

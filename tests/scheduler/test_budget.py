@@ -11,6 +11,7 @@ from muster.allocator.cells import Deferrals
 from muster.api.reasons import Reason
 from muster.scheduler import budget as units
 from muster.scheduler import cycle, policy
+from muster.scheduler.actions import reserve
 from muster.scheduler.budget import CYCLE, EVALUATIONS, EVICTED, FIRST, Budget
 from muster.scheduler.capacity import Fit
 from muster.scheduler.model import Deferred
@@ -314,3 +315,19 @@ def test_reservation_is_not_limited_by_the_first_search(monkeypatch) -> None:
     roles = [make_role(role="a", replicas=1, cpu=3), make_role(role="b", replicas=1, cpu=4)]
     cluster = Cluster(nodes, [runs, make_gang(key="a/new", roles=roles)], monkeypatch)
     assert cluster.decide()["a/new"].verdict.eta == 1100.0
+
+
+def test_reservation_is_charged_to_no_gang(monkeypatch) -> None:
+    """To estimate a start takes nothing from the searches of the gang's namespace."""
+    nodes, running = full(50, size=2)
+    roles = [make_role(role="a", replicas=1, gpu=2), make_role(role="b", replicas=3, gpu=1)]
+    gangs = [dataclasses.replace(one, started=900.0, duration=200.0) for one in running]
+    gangs.append(make_gang(key="a/new", roles=roles))
+    spent = []
+    for reserves in (True, False):
+        if not reserves:
+            monkeypatch.setattr(reserve._Search, "run", lambda *_, **__: None)
+        cluster = Cluster(nodes, gangs, monkeypatch)
+        assert (cluster.decide()["a/new"].verdict.eta is not None) == reserves
+        spent.append(cluster.spent)
+    assert spent[0] == spent[1]
