@@ -106,7 +106,9 @@ async def test_device_classes_count_from_the_next_cycle():
         s.create(template={"containers": [container]})
         await s.until(s.verdict)
         assert s.verdict()[0] == "NoNodeLargeEnough"
+        s.loop._changed.clear()
         s.loop._devices_changed(frozenset({"example.com/gpu"}))
+        assert s.loop._changed.is_set()
         await s.until(lambda: s.verdict()[0] == "DevicesAllocatedByDRA")
 
 
