@@ -53,10 +53,10 @@ def _start(
 def _read() -> None:
     """Start the process that is forked; before Python 3.13 it does not get our `sys.path`."""
     path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.getenv("PYTHONPATH"))))
-    # glibc reads these when a process starts. Operators take as much memory as in the image.
-    malloc = dict(re.findall(r"\b(MALLOC_\w+)=(\d+)", IMAGE.read_text()))
+    # glibc reads this when a process starts. Operators take as much memory as in the image.
+    arenas = dict(re.findall(r"\b(MALLOC_ARENA_MAX)=(\d+)", IMAGE.read_text()))
     multiprocessing.set_forkserver_preload([STOCK])
-    with mock.patch.dict(os.environ, malloc, PYTHONPATH=path):
+    with mock.patch.dict(os.environ, arenas, PYTHONPATH=path):
         forkserver.ensure_running()
 
 
