@@ -24,13 +24,13 @@ LEDGER = {
     "dashboard": 562,
     "frameworks": 2743,
     "gang": 1439,
-    "kube": 3428,
+    "kube": 3429,
     "local": 2979,
     "muster": 1138,
-    "runtime": 2141,
+    "runtime": 2140,
     "scheduler": 9815,
     "store": 3016,
-    "tests": 69502,
+    "tests": 69523,
     "tools": 3868,
 }
 

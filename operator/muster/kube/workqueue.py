@@ -2,8 +2,8 @@
 """The work queue: one reconcile per job at a time, many jobs at once, namespaces in round robin.
 
 A job requeued during its reconcile gets one more. A failed one is retried with doubling back-off.
-After a long one the job waits as long, so that small jobs have their turn. No reconcile starts
-once an event loop step has spent its time on starting others: lease and probes need the loop.
+After a long one the job waits as long, so that small jobs have their turn. Once a step of the
+event loop has spent its time on reconciles, none starts for a pause, in which other work goes on.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ BACKOFF = Backoff(0.5, 300.0)
 REST_FACTOR, SHORTEST_REST, LONGEST_REST = 0.5, 0.02, 2.0
 LATE = 2.0
 """Seconds after which a pass, which waits for the server, gives its place to others."""
-TURN_SECONDS = 0.05
-"""Seconds of a turn of the event loop after which no further pass starts in that turn."""
+TURN_SECONDS, PAUSE_SECONDS = 0.05, 0.02
+"""Seconds of starts in one step of the event loop, after which none follows for the pause."""
 MAX_STARTERS = 16
 """Maximum number of tasks that wait to start a pass, and so of passes that start in one turn."""
 
@@ -70,7 +70,8 @@ class WorkQueue:
         self._slots: dict[str, _Slot] = {}
         self._queue: FairQueue[str] = FairQueue()
         self._passes: asyncio.TaskGroup | None = None
-        self._starters = 0
+        self._starters, self._may_start = 0, asyncio.Event()
+        self._may_start.set()
         self._turn_began: float | None = None
         """When the first pass of this turn of the event loop was to start; None: none was."""
 
@@ -172,8 +173,8 @@ class WorkQueue:
 
     async def _start(self) -> None:
         """Do the next pass, in a turn of the event loop that has time left for it."""
-        while self._is_turn_spent():  # noqa: ASYNC110 -- the next turn is no event
-            await asyncio.sleep(0)
+        while self._is_turn_spent():
+            await self._may_start.wait()
         self._starters -= 1
         # Chosen only now: a tenant that came meanwhile does not wait behind all that waited.
         found = self._next()
@@ -198,16 +199,16 @@ class WorkQueue:
         self._finish(key, slot, started, after)
 
     def _is_turn_spent(self) -> bool:
-        """Return whether this turn of the event loop has no time left to start a pass."""
+        """Return whether no reconcile may start yet: others took their time in this step."""
         loop = asyncio.get_running_loop()
-        now = loop.time()
         if self._turn_began is None:
-            self._turn_began = now
-            loop.call_soon(self._end_turn)
-        return now - self._turn_began >= TURN_SECONDS
-
-    def _end_turn(self) -> None:
-        self._turn_began = None
+            self._turn_began = loop.time()
+            loop.call_soon(setattr, self, "_turn_began", None)
+        elif self._may_start.is_set() and loop.time() - self._turn_began >= TURN_SECONDS:
+            # A start of another job takes a hundred steps, most of which wait for the server.
+            self._may_start.clear()
+            loop.call_later(PAUSE_SECONDS, self._may_start.set)
+        return not self._may_start.is_set()
 
     def _release(self) -> None:
         self._free += 1

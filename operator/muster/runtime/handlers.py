@@ -238,5 +238,4 @@ class _NoDiffs(kopf.DiffBaseStorage):
     def fetch(self, **_: Any) -> None:
         return None
 
-    def store(self, **_: Any) -> None:
-        return None
+    store = fetch
