@@ -92,7 +92,7 @@ class GangFacts:
     asks: GangInput
     """What it asks as a whole, without roles."""
     tasks: tuple[TaskSet, ...]
-    """None of them: nobody here places its pods."""
+    """Empty: the allocator does not place the pods of the gang."""
     pods: Mapping[str, PodView]
     """All that there are, by place. The same object means that none of them has changed."""
     blank: Verdict

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened in queues over time: their usage, their last start and their head.
+"""The history of queues: the usage, the last start and the head of each queue.
 
 Usage is in seconds of the whole cluster, by the resource of which a queue holds the largest part.
 It decays by half in each half-life. The status of the queue stores it for the next leader. It is

@@ -43,7 +43,7 @@ ENDING: Final = 20
 """How often the tasks of Kopf are canceled, a tenth of a second apart."""
 
 _IDENTITY: Final[Any] = "muster"
-"""Peering is off; without a name Kopf looks for that of its user, whom an image need not know."""
+"""Without an identity Kopf requires a name for its uid, which an image may not have."""
 
 Take = Callable[[str, Json, bool], None]
 """Takes kind, document and whether that is gone."""
@@ -151,7 +151,7 @@ class _Life:
 
     async def _live(self) -> None:
         loop = asyncio.get_running_loop()
-        # Its tasks stumble when they are cancelled; what matters ends one of its parts.
+        # Canceled tasks of Kopf report errors. A failure that matters ends one of `parts`.
         loop.set_exception_handler(lambda _, context: log.debug("kopf: %s", context["message"]))
         # Each watch has a connection of its own, and there may be hundreds.
         async with self.kube.new_session(0) as session:

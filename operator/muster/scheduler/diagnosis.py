@@ -192,7 +192,7 @@ def shortage(session: Session, demand: Demand) -> dict[str, int]:
     suits, room = _suiting(session, demand), session.room
 
     def free() -> FloatArray:
-        # What a node holds beyond what it has must not make up for what is free on another.
+        # Overcommit of one node must not reduce the free resources of other nodes.
         total: FloatArray = np.maximum(room.free(suits), 0).sum(axis=0, dtype=np.float64)
         return total
 
@@ -295,7 +295,7 @@ def above_quota(session: Session, gang: Gang) -> Refusal | None:
 def _kept_out(gang: GangState, queue: QueueState) -> Refusal | None:
     """Return why its queue, or one above that, does not let the gang in."""
     spec, shut_by = gang.spec, queue.shut_by
-    # What a queue has admitted is made whole again, whatever the queue admits by now.
+    # An admitted gang regains its lost members, also if its queue has stopped admitting.
     if gang.need and (spec.admitted or spec.moving):
         return None
     for part in queue.lineage:

@@ -114,7 +114,7 @@ class Nodes:
     allocatable: IntArray
     """(N, R)"""
     used: IntArray
-    """(N, R): requests of all pods on it that have not ended, whoever scheduled them."""
+    """(N, R): requests of the pods of each node that have not ended, with any scheduler."""
     releasing: IntArray
     """(N, R): the part of `used` that belongs to pods being deleted."""
     load: IntArray
@@ -270,7 +270,7 @@ class BasePodSet:
     absent: frozenset[int] = frozenset()
     """Indices of waiting tasks whose pods are still to be created, and to be charged."""
     topology: Topology | None = None
-    """A constraint of the role, in addition to that of its gang; None: there is none."""
+    """The topology constraint of the role, added to the one of its gang; None without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -587,8 +587,8 @@ class Snapshot:
     topologies: bool = True
     """Whether any gang or role says for itself where it is to lie."""
     divisions: Mapping[str, Queue] = field(default_factory=dict)
-    """Queues that are divided among others, by name. What they hold and want is their parts'; the
-    gangs of such a queue itself wait in a part of the same name."""
+    """Parent queues by name. Usage and requests are those of their parts. Gangs that name a parent
+    queue wait in a part with its name."""
 
     def lineage(self, queue: str) -> Iterator[Queue]:
         """Yield the queue of that name, if there is one, and the divisions above it."""

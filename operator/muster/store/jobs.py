@@ -121,7 +121,7 @@ def _entry(framework: Framework, document: Json) -> _JobEntry:
 
 
 def _without_history(metadata: Json) -> Json:
-    """Return what is read of the metadata: who wrote what, and what it was before, nobody does."""
+    """Return the metadata without the managed fields and the last applied configuration."""
     kept = {key: value for key, value in metadata.items() if key != "managedFields"}
     if "labels" in kept:
         kept["labels"] = parse.few_labels(metadata)
