@@ -70,7 +70,8 @@ class WorkQueue:
         self._slots: dict[str, _Slot] = {}
         self._queue: FairQueue[str] = FairQueue()
         self._passes: asyncio.TaskGroup | None = None
-        self._starters, self._may_start = 0, asyncio.Event()
+        self._starters = 0
+        self._may_start = asyncio.Event()
         self._may_start.set()
         self._turn_began: float | None = None
         """When the first pass of this turn of the event loop was to start; None: none was."""
@@ -172,8 +173,8 @@ class WorkQueue:
         return found
 
     async def _start(self) -> None:
-        """Do the next pass, in a turn of the event loop that has time left for it."""
-        while self._is_turn_spent():
+        """Do the next reconcile as soon as one may start."""
+        while self._must_pause():
             await self._may_start.wait()
         self._starters -= 1
         # Chosen only now: a tenant that came meanwhile does not wait behind all that waited.
@@ -198,8 +199,8 @@ class WorkQueue:
                 slot.running = False
         self._finish(key, slot, started, after)
 
-    def _is_turn_spent(self) -> bool:
-        """Return whether no reconcile may start yet: others took their time in this step."""
+    def _must_pause(self) -> bool:
+        """Return whether no reconcile may start yet; begin the pause if this step took long."""
         loop = asyncio.get_running_loop()
         if self._turn_began is None:
             self._turn_began = loop.time()

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import aiohttp
 import kopf
@@ -41,9 +41,6 @@ ANSWER_SECONDS: Final = 60.0
 """How long an answer may take. Kopf restarts when a clear answer follows a missing first one."""
 ENDING: Final = 20
 """How often the tasks of Kopf are canceled, a tenth of a second apart."""
-
-_IDENTITY: Final[Any] = "muster"
-"""Without an identity Kopf requires a name for its uid, which an image may not have."""
 
 Take = Callable[[str, Json, bool], None]
 """Takes kind, document and whether that is gone."""
@@ -159,7 +156,8 @@ class _Life:
                 parts = await kopf.spawn_tasks(
                     registry=self._registry(session),
                     settings=_settings(),
-                    identity=_IDENTITY,
+                    # Without one Kopf requires a name for its uid, which an image may not have.
+                    identity=cast("Any", "muster"),
                     standalone=True,
                     clusterwide=not self.namespaces,
                     namespaces=list(self.namespaces),
@@ -187,9 +185,9 @@ class _Life:
 
         for framework in self.frameworks:
             # on.event writes nothing on the user's objects: no finalizer, no annotation.
-            kind = names.GROUP, framework.version, framework.plural
-            take = functools.partial(self._on_event, framework.kind)
-            kopf.on.event(*kind, id=framework.plural, registry=made)(take)
+            resource = names.GROUP, framework.version, framework.plural
+            handler = functools.partial(self._on_event, framework.kind)
+            kopf.on.event(*resource, id=framework.plural, registry=made)(handler)
         return made
 
     async def _on_event(self, kind: str, event: Json, **_: Any) -> None:
@@ -238,4 +236,5 @@ class _NoDiffs(kopf.DiffBaseStorage):
     def fetch(self, **_: Any) -> None:
         return None
 
-    store = fetch
+    def store(self, **_: Any) -> None:
+        return None
